@@ -29,26 +29,26 @@ from rocketmq_broker.storage.errors import StorageError
 
 _PARENT_POLL_SECONDS: Final = 0.5
 _PR_SET_PDEATHSIG: Final = 1
-# Twice the work between two collections, and old objects looked at rarely: requests make no cycles.
+# More work between two collections, and old objects seldom visited: requests make no cycles.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
-# How long a thread may keep the interpreter: the flusher must not wait 5 ms to say "durable".
+# The time that a thread may keep the interpreter: the flush thread must not wait 5 ms to report.
 _SWITCH_SECONDS: Final = 0.000_2
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Pretends that pandas is not installed.
+    """Hides an installed pandas.
 
-    Where it is, pyarrow imports it by itself with the first batch that comes in: a second in which
-    nobody is served, and 60 MB, for nothing that a broker uses.
+    pyarrow would import it with the first batch of records, which takes a second without service,
+    and 60 MB. The broker does not use it.
     """
 
     def find_spec(self, fullname: str, *_: object) -> None:
         if fullname == "pandas":
-            raise ModuleNotFoundError("a broker does without pandas", name=fullname)
+            raise ModuleNotFoundError("a broker does not use pandas", name=fullname)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of a broker process."""
+    """Add the options of a broker process."""
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="TOML file, see conf/broker.toml"
     )
@@ -82,7 +82,7 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
         if getattr(arguments, name) is not None:
             values[name] = getattr(arguments, name)
     if arguments.memory:
-        # A wrong word is wrong also where it would not count.
+        # A wrong flush mode is refused even though --memory overrides it.
         check_flush(values.get("flush", "memory"))
         values["flush"] = "memory"
     if arguments.exit_with_parent:
@@ -93,7 +93,7 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
 def run(
     arguments: argparse.Namespace, on_ready: Callable[[Addresses], None] = lambda _: None
 ) -> int:
-    """Serve until told to end; the process's exit status."""
+    """Serve until a signal ends the process; returns the exit status."""
     logging.basicConfig(
         level=logging.INFO if arguments.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -134,7 +134,7 @@ async def _serve(
     broker = await start_broker(config)
     try:
         sys.setswitchinterval(_SWITCH_SECONDS)
-        # What was imported and opened stays: no collection needs to look at it again.
+        # Imported and opened objects stay, so collections need not visit them.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
@@ -165,17 +165,17 @@ def _announce(broker: RunningBroker, config: BrokerConfig, ready_file: Path | No
         "endpoints": addresses.endpoints,
         "pid": os.getpid(),
     }
-    # Whoever waits for the file must never read half of it.
+    # Renamed into its final name, because readers must never see half of the file.
     draft = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
     draft.write_text(json.dumps(content) + "\n", encoding="utf-8")
     draft.replace(ready_file)
 
 
 async def _watch_parent(parent: int, stop: asyncio.Event) -> None:
-    """Set `stop` when the starting process is gone.
+    """Set `stop` when the starting process has ended.
 
-    Linux can signal it at once. But it does so when the *thread* that started us ends, so the
-    signal is only a hint to look; elsewhere, looking now and then has to do.
+    Linux can send a signal at once, but sends it when the starting *thread* ends, so the signal
+    only triggers a check. Other systems check periodically.
     """
     hint = asyncio.Event()
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""A broker inside this process: a thread with a loop of its own, started and stopped by calls."""
+"""A broker inside this process, on a thread with an event loop of its own."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _T = TypeVar("_T")
 
 
 class Broker:
-    """`with Broker(BrokerConfig(data_dir=...)) as broker: ... broker.name_server ...`"""
+    """A broker to start and stop: `with Broker(BrokerConfig(data_dir=...)) as broker: ...`"""
 
     def __init__(self, config: BrokerConfig, *, grpc_when_asked: bool = False) -> None:
-        """With `grpc_when_asked` a broker in memory serves gRPC once its `endpoints` are asked for.
+        """With `grpc_when_asked`, the first read of `endpoints` starts gRPC of a broker in memory.
 
-        It starts in half the time: gRPC's libraries are not loaded before.
+        The broker starts in half the time, because it does not load gRPC's libraries before.
         """
-        self.config, self._grpc_when_asked = config, grpc_when_asked
+        self.config = config
+        self._grpc_when_asked = grpc_when_asked
         self._running: RunningBroker | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -32,10 +33,13 @@ class Broker:
         self._addresses: Addresses | None = None
         self._stop_error: BaseException | None = None
         self._lock = threading.RLock()
-        """Of what asks the loop for something: nobody may ask it once it was told to stop."""
+        """Held to pass work to the loop, which takes none after a stop."""
 
     def start(self) -> Broker:
-        """Return once the broker serves. Raises StorageError, ConfigError, TimeoutError."""
+        """Start the broker, and return once it serves.
+
+        Raises StorageError, ConfigError, TimeoutError.
+        """
         if self._thread is not None:
             raise RuntimeError("the broker runs already")
         started: Future[Addresses] = Future()
@@ -60,14 +64,13 @@ class Broker:
     def endpoints(self) -> str:
         """`host:port` for the option `endpoints`.
 
-        Raises ConfigError when it gets no port, TimeoutError, and RuntimeError where the broker
+        Raises ConfigError if the port is in use, TimeoutError, and RuntimeError if the broker
         serves no gRPC, or stops.
         """
         with self._lock:
             serving = self._serving()
             if not self.config.grpc:
-                words = "this broker serves no gRPC: its configuration says grpc = false"
-                raise RuntimeError(words)
+                raise RuntimeError("this broker serves no gRPC: its configuration has grpc = false")
             if serving.endpoints is not None:
                 return serving.endpoints
             assert self._running is not None
@@ -81,9 +84,9 @@ class Broker:
         return serving.endpoints
 
     def stop(self) -> None:
-        """Return once everything is on the disk and no thread is left; again is harmless.
+        """Stop the broker, and return once everything is on the disk and no thread is left.
 
-        Raises StorageError if the disk failed meanwhile.
+        A second call does nothing. Raises StorageError if the disk failed meanwhile.
         """
         with self._lock:
             thread, self._thread, self._addresses = self._thread, None, None
@@ -125,7 +128,7 @@ class Broker:
 
 
 def _result(future: Future[_T], what: str) -> _T:
-    """What the broker's thread answers."""
+    """The result of the broker's thread."""
     try:
         return future.result(_START_SECONDS_MAX)
     except CancelledError:

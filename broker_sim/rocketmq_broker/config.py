@@ -1,7 +1,7 @@
-"""A TOML file and command-line words -> a frozen, checked `BrokerConfig`.
+"""A TOML file and command-line assignments -> a frozen, checked `BrokerConfig`.
 
-Every key is a field of `BrokerConfig`, which holds its default and its range. `conf/broker.toml`
-explains each of them; a test keeps the two equal.
+Every key is a field of `BrokerConfig` with its default and its range. `conf/broker.toml` explains
+the keys; a test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PORT_MAX: Final = 65_535
 
 
 class ConfigError(ValueError):
-    """A key of the broker's configuration is unknown or has a value that cannot work."""
+    """A key of the broker's configuration is unknown, or its value or file cannot be used."""
 
 
 def _text(default: str) -> str:
@@ -47,9 +47,9 @@ def _whole(default: int, low: int, high: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """Everything that can be set on a broker; checked when it is made."""
+    """All settings of a broker, checked on construction."""
 
-    # Where it listens.
+    # Addresses and names.
     host: str = _text("127.0.0.1")
     port: int = _whole(0, 0, _PORT_MAX)
     name_server_apart: bool = _flag(False)
@@ -60,7 +60,7 @@ class BrokerConfig:
     broker_name: str = _text("broker-a")
     cluster_name: str = _text("DefaultCluster")
 
-    # Whom it serves.
+    # TLS and access control.
     tls_mode: str = _text("disabled")
     tls_cert_file: str = _text("")
     tls_key_file: str = _text("")
@@ -69,7 +69,7 @@ class BrokerConfig:
     acl_file: str = _text("")
     auth_file: str = _text("")
 
-    # What it stores.
+    # Storage.
     data_dir: str = _text("rocketmq-data")
     flush: str = _text("sync")
     flush_interval_ms: int = _whole(500, 1, 60_000)
@@ -134,7 +134,7 @@ _FIELDS: Final[Mapping[str, Field[Any]]] = {key.name: key for key in fields(Brok
 
 
 def config_from(values: Mapping[str, object], where: str = "the configuration") -> BrokerConfig:
-    """A configuration from keys and values; what is not named keeps its default.
+    """A configuration from keys and values; other keys keep their defaults.
 
     Raises ConfigError, with the nearest known key for an unknown one.
     """
@@ -147,13 +147,13 @@ def config_from(values: Mapping[str, object], where: str = "the configuration") 
 
 
 def check_flush(value: object) -> None:
-    """Raise ConfigError for what is no way to flush."""
+    """Raise ConfigError if a value is no flush mode."""
     if value not in FLUSH_MODES:
         raise ConfigError(_refusal("flush", f"one of {', '.join(FLUSH_MODES)}", value))
 
 
 def read_values(path: Path) -> dict[str, object]:
-    """The keys and values of a TOML file, not checked yet."""
+    """The unchecked keys and values of a TOML file."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -171,7 +171,7 @@ def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> Br
 
 
 def parse_assignment(text: str) -> tuple[str, object]:
-    """`key=value` as typed on a command line; the key's own type says how to read the value."""
+    """The key and value of `key=value` from a command line, read by the key's type."""
     name, separator, value = text.partition("=")
     name = name.strip().replace("-", "_")
     if not separator:

@@ -1,8 +1,11 @@
-"""Bytes <-> engine: the TCP remoting server and the gRPC server."""
+"""The servers: TCP remoting, and gRPC with a bulk and a public service, over one shell.
+
+Start at `start`.
+"""
 
 import os
 
-# Before gRPC is imported: with its fork support on, a process that has this broker in it and starts
-# another with code of its own in between, as PySpark starts Java, loses some of them to an abort
-# within gRPC's handlers (1 in 8 on two busy cores). A copy of the broker is never served from.
+# Set before gRPC is imported. With gRPC's fork support, a process with this broker that forks and
+# runs Python code before it executes another program, as PySpark starts Java, aborts in gRPC's
+# handlers (1 in 8 on two busy cores). No forked copy of the broker serves.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

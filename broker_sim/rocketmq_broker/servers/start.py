@@ -45,11 +45,11 @@ class Addresses:
 
     name_server: str
     endpoints: str | None
-    """None without gRPC, and before it is served."""
+    """None if gRPC is not served, or not yet."""
 
 
 class RunningBroker:
-    """Everything a broker holds while it runs. Made by `start_broker`, ended by `stop`."""
+    """The parts of a running broker. `start_broker` makes it, `stop` ends it."""
 
     def __init__(
         self,
@@ -59,14 +59,18 @@ class RunningBroker:
         addresses: Addresses,
         begin_grpc: Callable[[], Awaitable[GrpcServer]],
     ) -> None:
-        self.shell, self.addresses = shell, addresses
-        self._remoting, self._grpc, self._begin_grpc = remoting, grpc, begin_grpc
+        self.shell = shell
+        self.addresses = addresses
+        self._remoting = remoting
+        self._grpc = grpc
+        self._begin_grpc = begin_grpc
         self._grpc_lock = asyncio.Lock()
         self._is_stopping = False
 
     async def serve_grpc(self) -> Addresses:
-        """Serve gRPC, too, if it is not served yet. Raises ConfigError when it gets no port, and
-        RuntimeError when the broker stops.
+        """Serve gRPC if it is not served yet.
+
+        Raises ConfigError if its port is in use, and RuntimeError if the broker stops.
         """
         async with self._grpc_lock:
             if self._is_stopping:
@@ -79,12 +83,12 @@ class RunningBroker:
         return self.addresses
 
     async def stop(self) -> None:
-        """Take no more requests, answer what waits, make everything durable."""
+        """Take no more requests, answer the held ones, and make everything durable."""
         self._is_stopping = True
         for server in self._remoting:
             server.stop_listening()
         async with self._grpc_lock:
-            pass  # A start of gRPC that is under way ends before, and then that is stopped, too.
+            pass  # Waits for a running start of gRPC, so that gRPC is stopped, too.
         await self.shell.stop_serving()
         if self._grpc is not None:
             await self._grpc.stop()
@@ -96,8 +100,8 @@ class RunningBroker:
 async def start_broker(config: BrokerConfig, *, grpc_when_asked: bool = False) -> RunningBroker:
     """Open the store and serve. Raises StorageError, ConfigError.
 
-    With `grpc_when_asked` gRPC is served once `serve_grpc` asks for it, and the broker is there in
-    half the time; not where its port is given, or where the data directory remembers it.
+    With `grpc_when_asked`, `serve_grpc` starts gRPC, and the broker starts in half the time. This
+    holds only for a broker in memory whose gRPC port is not given.
     """
     keep_freed_buffers()
     if not config.in_memory:
@@ -105,7 +109,7 @@ async def start_broker(config: BrokerConfig, *, grpc_when_asked: bool = False) -
     files: Files = MemoryFiles() if config.in_memory else OsFiles(config.data_dir)
     remembered = _remembered_ports(files)
     with BoundPorts(config, remembered) as bound:
-        # The port is part of what the store writes, so one that is not known yet is taken before.
+        # Stored messages contain the port, so an unknown one is bound before the store opens.
         port = config.port or remembered.get("port") or bound.port("port", config.port)
         store_host = Host(ipv4_of(advertised_host(config)), port)
         store = Store.open(files, _store_config(config, store_host), now_ms())

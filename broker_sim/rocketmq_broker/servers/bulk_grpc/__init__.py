@@ -1,1 +1,1 @@
-"""The calls of our gRPC service. Start at `calls`."""
+"""The bulk gRPC service, this project's own. Start at `calls`."""

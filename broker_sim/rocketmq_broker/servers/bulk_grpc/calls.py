@@ -1,10 +1,10 @@
 """The calls of the bulk gRPC service: bytes -> typed requests to the shell -> bytes.
 
-Everything passes as bytes here: the mapping makes and reads the messages, so that records are
-joined once into what is sent and seen through a view in what was received.
+gRPC passes bytes only; the mapping encodes and decodes the messages. So sent records are joined
+once, and received records are views into the request.
 
-A stream of ranges reads its next chunk only when gRPC has taken the last one, which it does as fast
-as the client reads: a client that stops reading makes us hold one chunk and gRPC another.
+A stream of ranges reads its next chunk when gRPC has taken the last one, which happens as fast as
+the client reads. For a client that stops reading, the broker holds one chunk, and gRPC another.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ R = TypeVar("R", bound=Reply)
 _Sending = asyncio.Future[SendReply]
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
-# What a client gets that names no size. A chunk costs both sides some 0.2 ms whatever its size;
-# our client asks for larger ones, which also decode in fewer steps.
+# The default size. A chunk of any size costs both sides some 0.2 ms; this project's client asks for
+# larger ones, which also decode in fewer steps.
 CHUNK_SIZE: Final = 1024 * 1024
 CHUNK_SIZE_MAX: Final = 4 * 1024 * 1024
 CHUNK_COUNT_MAX: Final = 10_000
 SUSPEND_MS_MAX: Final = 60_000
-# Under a filter a stretch without a match is passed over silently, but not for too long: the client
-# must see that the stream is alive, and where to go on if it breaks.
+# A filtered stream skips messages that do not match without a chunk, but not for too long: the
+# client needs a sign of life, and the offset to resume from.
 UNMATCHED_PULLS_MAX: Final = 64
-# Sends of one stream that wait for the disk. Their bytes are what the client may make us hold.
+# Sends of one stream that wait for the disk: they bound the memory that a client takes.
 SENDS_IN_FLIGHT_MAX: Final = 32
-# A call with many questions lets others have their turn now and then.
-_ITEMS_PER_TURN: Final = 256
+# A call with many requests lets other tasks run in between.
+_REQUESTS_AT_ONCE: Final = 256
 
-# Only for people who look at the call with gRPC's own tools; our client reads the metadata. Never
-# UNAVAILABLE: clients repeat such a call by themselves.
+# For gRPC's own tools; this project's client reads the metadata. Never UNAVAILABLE: gRPC clients
+# repeat such a call by themselves.
 _STATUS_CODES: Final[dict[int, grpc.StatusCode]] = {
     ResponseCode.SYSTEM_BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
@@ -79,21 +79,21 @@ _STATUS_CODES: Final[dict[int, grpc.StatusCode]] = {
 
 
 class Shell(Protocol):
-    """Who carries out requests: `servers.shell.EngineShell`, or a fake."""
+    """Does requests: `EngineShell`, or a fake."""
 
     async def ask(self, request: Request[R], peer: Peer) -> R:
         """The reply to a request. Raises BrokerError."""
         ...
 
     def ask_later(self, request: Request[R], peer: Peer) -> asyncio.Future[R]:
-        """Have a send done; its reply or BrokerError comes later."""
+        """Do a send; the future gets its reply or BrokerError."""
         ...
 
 
 def parse_peer(text: str, *, local_host: str = "") -> Peer:
-    """gRPC's name of a connection (`ipv4:10.0.0.1:4711`, `ipv6:%5B::1%5D:4711`) as a Peer.
+    """The Peer of gRPC's name of a connection, `ipv4:10.0.0.1:4711` or `ipv6:%5B::1%5D:4711`.
 
-    Its key is negative, so that it never equals one of the TCP server's connection numbers.
+    Its key is negative, so that it differs from all connection numbers of the TCP server.
     """
     kind, _, address = unquote(text).partition(":")
     host, _, port = address.rpartition(":")
@@ -113,7 +113,7 @@ def _is_address(host: str) -> bool:
 
 
 class _Client(NamedTuple):
-    """Who makes a call, and what it says about itself."""
+    """The client of a call, and its metadata."""
 
     peer: Peer
     metadata: Mapping[str, str]
@@ -130,18 +130,18 @@ class BulkCalls:
         self._local_host = local_host
         self._suspend_ms_max = suspend_ms_max
         self.relayed_peers: Mapping[int, tuple[str, int]] = {}
-        """Who is behind a connection that was passed on to us, by the port it came from."""
-        # Open streams of sends, and how many of their batches wait for an answer.
+        """The client's address of each relayed connection, by the port of the relay."""
         self._send_streams: dict[asyncio.Task[Any], int] = {}
+        """The number of unanswered batches of each open stream of sends."""
 
     def end_idle_streams(self) -> None:
-        """End the streams of sends that wait for nothing: producers keep theirs open for ever."""
+        """End the idle streams of sends, which producers keep open for ever."""
         for stream, unanswered in list(self._send_streams.items()):
             if not unanswered:
                 stream.cancel()
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        """One handler a call. They take and give bytes: no serialisers."""
+        """One handler per call. They take and return bytes, without serialisers."""
         found = {
             method.name: grpc.unary_unary_rpc_method_handler(self._unary(method))
             for method in METHODS
@@ -151,13 +151,13 @@ class BulkCalls:
         return found
 
     async def _ask(self, request: Request[R], client: _Client) -> R:
-        """Have a request done for a client that may want it. Raises BrokerError."""
+        """Do a request if the client has the right to it. Raises BrokerError."""
         self._check_right(request, client)
         return await self._shell.ask(request, client.peer)
 
     def _check_right(self, request: Request[R], client: _Client) -> None:
         if self._guard is not None:
-            # Asked every time: a stream of sends is open for as long as its producer lives.
+            # Checked for every batch: a stream of sends is open as long as its producer runs.
             host = client.peer.host
             account = self._guard.identify_call(host, client.metadata)
             self._guard.check_right(account, host, request)
@@ -171,7 +171,7 @@ class BulkCalls:
         )
 
     def peer_of(self, context: Context) -> Peer:
-        """Who is behind a call, also where its connection was passed on to us."""
+        """The client of a call, also behind a relayed connection."""
         peer = parse_peer(context.peer(), local_host=self._local_host)
         behind = self.relayed_peers.get(peer.port)
         return peer if behind is None else replace(peer, host=behind[0], port=behind[1])
@@ -180,9 +180,9 @@ class BulkCalls:
         async def answer(content: bytes, context: Context) -> bytes:
             client = self._client(context)
             try:
-                wanted = method.decode_requests(content)
-                outcomes = await self._ask_all(wanted, client)
-                return method.encode_outcomes(wanted, outcomes)
+                requests = method.decode_requests(content)
+                outcomes = await self._ask_all(requests, client)
+                return method.encode_outcomes(requests, outcomes)
             except BrokerError as error:
                 await _refuse(context, error)
             except RemoteProtocolError as error:
@@ -190,24 +190,23 @@ class BulkCalls:
 
         return answer
 
-    async def _ask_all(self, wanted: Sequence[Request[Any]], client: _Client) -> list[Outcome]:
+    async def _ask_all(self, requests: Sequence[Request[Any]], client: _Client) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for place, request in enumerate(wanted, 1):
+        for number, request in enumerate(requests, 1):
             try:
                 outcomes.append(await self._ask(request, client))
             except BrokerError as error:
                 outcomes.append(error)
-            if place % _ITEMS_PER_TURN == 0:
+            if number % _REQUESTS_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return outcomes
 
     # --- streams ------------------------------------------------------------------------------
 
     async def pull_records(self, content: bytes, context: Context) -> None:
-        """Stream every range of the request, one after the other, up to one that cannot be had.
+        """Stream the ranges of the request in their order, up to one that cannot be read.
 
-        Behind that one nothing is sent: the client has to ask again for it, and takes the ranges
-        in their order.
+        The client then asks again from that range on.
         """
         try:
             request = decode_pull_records(content)
@@ -221,7 +220,7 @@ class BulkCalls:
     async def _stream_range(
         self, request: PullRecords, index: int, wanted: PullRange, client: _Client, context: Context
     ) -> bool:
-        """Stream one range; False if it was not streamed up to its end."""
+        """Stream one range; False if its end was not reached."""
         start = covered = wanted.start
         unmatched = 0
         while wanted.end is None or start < wanted.end:
@@ -234,7 +233,7 @@ class BulkCalls:
                 return False
             is_lost = reply.remark == LOST_REMARK
             if is_lost and covered < start:
-                # What the filter passed over is no part of what is lost.
+                # The offsets that the filter skipped are no part of the lost ones.
                 passed = PullReply(PullStatus.NO_MATCHED_MESSAGE, start, reply.start, reply.end)
                 await context.write(
                     encode_chunk(chunk_of_reply(passed, start=covered, range_index=index))
@@ -250,7 +249,7 @@ class BulkCalls:
                     continue
             await context.write(encode_chunk(chunk))
             if chunk.ends_range:
-                # Without an end, a range goes as far as there are messages.
+                # A range without an end stops at the end of its queue.
                 return wanted.end is None and chunk.status is PullStatus.NO_NEW_MESSAGE
             start = covered = chunk.end
             unmatched = 0
@@ -274,7 +273,7 @@ class BulkCalls:
         )
 
     async def send_records(self, batches: AsyncIterator[bytes], context: Context) -> None:
-        """Store every batch of a stream; answers keep the order of the batches."""
+        """Store every batch of a stream; replies keep the order of the batches."""
         client = self._client(context)
         stream = asyncio.current_task()
         assert stream is not None
@@ -295,13 +294,14 @@ class BulkCalls:
             answering.cancel()
             while not waiting.empty():
                 sending = waiting.get_nowait()
-                # What was refused meanwhile has been seen, too.
+                # Reading the exception keeps asyncio from logging a refused send.
                 if sending is not None and not sending.cancel() and not sending.cancelled():
                     sending.exception()
 
     def _send(self, content: bytes, client: _Client) -> _Sending:
-        """Hand a batch to the shell at once: what comes first is stored first. No task for each:
-        it cost the loop one more turn.
+        """Pass a batch to the shell at once, so that batches are stored in their order.
+
+        A task for each batch would cost one more turn of the loop.
         """
         try:
             request = decode_send_records(content)
@@ -331,34 +331,22 @@ class BulkCalls:
 def _chunk(
     reply: PullReply, wanted: PullRange, *, asked: int, covered: int, index: int
 ) -> RecordChunk:
-    """What a pull's answer says, as one chunk that also covers what was silently passed over."""
+    """The chunk of a pull's reply, which also covers the offsets that the filter skipped."""
     chunk = chunk_of_reply(reply, start=covered, range_index=index)
     if chunk.ends_range:
         return chunk
     if chunk.end <= asked:
         return _stuck(wanted.queue, asked, chunk)
     if wanted.end is not None and chunk.end > wanted.end:
-        # The last pull of a filtered range may have looked behind the range's end.
-        return chunk_of_reply(_cut(reply, wanted.end), start=covered, range_index=index)
+        # The last pull of a filtered range may have read past the range's end.
+        cut = replace(reply, next_begin=wanted.end)
+        return chunk_of_reply(cut, start=covered, range_index=index)
     return chunk
-
-
-def _cut(reply: PullReply, end: int) -> PullReply:
-    return PullReply(
-        reply.status,
-        end,
-        reply.start,
-        reply.end,
-        reply.records,
-        reply.sizes,
-        reply.suggested_broker_id,
-        reply.remark,
-    )
 
 
 def _stuck(queue: QueueId, asked: int, chunk: RecordChunk) -> RecordChunk:
     error = BrokerError(
-        ResponseCode.SYSTEM_ERROR, f"a pull of {queue} at {asked} goes on at {chunk.end}"
+        ResponseCode.SYSTEM_ERROR, f"a pull of {queue} at {asked} continues at {chunk.end}"
     )
     return RecordChunk(chunk.start, asked, status=None, range_index=chunk.range_index, error=error)
 

@@ -41,7 +41,7 @@ _RESULTS: Final = {
 }
 
 
-class Listening(Protocol):
+class ClientRegistry(Protocol):
     """The registry of clients that take requests: `EngineShell`, or a fake."""
 
     def listen(
@@ -95,14 +95,14 @@ class Sessions:
 
     def __init__(
         self,
-        listening: Listening,
+        registry: ClientRegistry,
         *,
         count_max: int,
         commands_max: int,
         expiry_seconds: float,
         time: Callable[[], float],
     ) -> None:
-        self._listening = listening
+        self._registry = registry
         self._count_max = count_max
         self._commands_max = commands_max
         self._expiry_seconds = expiry_seconds
@@ -144,7 +144,7 @@ class Sessions:
         session.hang_up()
         # One more, for the None that ends the stream.
         session.commands = asyncio.Queue(self._commands_max + 1)
-        self._listening.listen(
+        self._registry.listen(
             session.peer,
             # Members of the public service share all queues, so they need no notices.
             on_members_changed=lambda _: None,
@@ -158,7 +158,7 @@ class Sessions:
         if session.commands is not commands:
             return
         session.commands = None
-        self._listening.forget_peer(session.peer)
+        self._registry.forget_peer(session.peer)
         asked, session.asked = session.asked, {}
         for _, answered in asked.values():
             answered(None)
@@ -168,7 +168,7 @@ class Sessions:
         session = self._sessions.pop(client_id, None)
         if session is not None:
             session.hang_up()
-            self._listening.forget_peer(session.peer)
+            self._registry.forget_peer(session.peer)
 
     def hang_up_all(self) -> None:
         """End every stream, because the broker stops."""

@@ -110,7 +110,7 @@ class _Client(NamedTuple):
 
 
 class EngineShell:
-    """Passes requests to the engine for the servers, and waits where an outcome says so."""
+    """Passes requests to the engine for the servers, and waits where an outcome needs it."""
 
     def __init__(self, engine: Engine, store: Store, config: BrokerConfig) -> None:
         self.engine = engine
@@ -210,12 +210,12 @@ class EngineShell:
         if isinstance(outcome, HoldPop):
             return self._pop_waiters.hold(outcome, peer.key, done)
         if isinstance(request, _WRITES) and not self._waits_for_sync:
-            arrivals = self._publish()
-            if arrivals is None:
+            grown = self._publish()
+            if grown is None:
                 done(self._invisible())
                 return None
             self._carry_out(outcome, done)
-            self._wake(arrivals)
+            self._wake(grown)
         else:
             self._carry_out(outcome, done)
         self._pop_waiters.answered(request, outcome)
@@ -376,23 +376,23 @@ class EngineShell:
         elif not isinstance(outcome, HoldPop):
             self._carry_out(outcome, pull.done)
 
-    def _wake(self, arrivals: Sequence[Arrival]) -> None:
-        self._pop_waiters.arrived(arrivals)
+    def _wake(self, grown: Sequence[Arrival]) -> None:
+        self._pop_waiters.arrived(grown)
         if not len(self._held):
             return
-        for arrival in arrivals:
+        for arrival in grown:
             for pull in self._held.take_arrived(arrival.topic, arrival.queue_index, arrival.end):
                 self._resume(pull, is_final=False)
 
     # --- the disk -----------------------------------------------------------------------------
 
     def _on_durable(self, durable_end: int) -> None:
-        arrivals = self._publish()
+        grown = self._publish()
         waiting = self._unsynced
         while waiting and waiting[0][0] <= durable_end:
             _, reply, done = waiting.popleft()
-            done(reply if arrivals is not None else self._invisible())
-        self._wake(arrivals or ())
+            done(reply if grown is not None else self._invisible())
+        self._wake(grown or ())
         if self._gathered:
             # Scheduled behind the tasks that write these replies, so clients need not wait for it.
             self._loop.call_soon(self._append_gathered)
@@ -404,7 +404,7 @@ class EngineShell:
         periodic repetition succeeds.
         """
         try:
-            arrivals = self.store.publish()
+            grown = self.store.publish()
         except Exception as error:  # noqa: BLE001 - waiting clients must get a reply in any case
             if self._unpublished is None:
                 _LOG.error("the queues cannot be written, no more writes until they can: %s", error)
@@ -413,7 +413,7 @@ class EngineShell:
         if self._unpublished is not None:
             _LOG.warning("the queues can be written again and hold all stored messages")
             self._unpublished = None
-        return arrivals
+        return grown
 
     def _invisible(self) -> BrokerError:
         """The reply to a send that is on the disk, but not yet in its queue."""

@@ -1,1 +1,1 @@
-"""Listening sockets, TLS on them, and what waits to be written. Start at `listener`."""
+"""Listening sockets, TLS and the buffered output of connections. Start at `listener`."""

@@ -1,7 +1,7 @@
-"""One gRPC port for plaintext and TLS: passes each connection on to the one of two inner ports.
+"""One gRPC port for plaintext and TLS: relays each connection to one of two inner ports.
 
-gRPC's server speaks one of the two on a port. So it listens twice on loopback, and every byte of a
-connection goes through here. Whoever really asks is remembered by the port that we reach gRPC from.
+gRPC's server serves only one of the two on a port. So it listens on two loopback ports, and the
+front relays every byte. It remembers the client of each relayed connection by the relay's port.
 """
 
 from __future__ import annotations
@@ -20,34 +20,37 @@ INNER_HOST: Final = "127.0.0.1"
 
 
 class GrpcFront:
-    """Listens where clients look, and knows who is behind each inner connection."""
+    """Listens on the clients' port, and knows the client of each inner connection."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Takes the port at once, before the inner ones are chosen. Raises OSError."""
-        self._bound = socket.create_server((host, port), family=_family(host))
+        """Bind the port at once, before the inner ports are chosen. Raises OSError."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._bound = socket.create_server((host, port), family=family)
         self.port: int = self._bound.getsockname()[1]
-        self._plain_port = self._tls_port = 0
+        self._plain_port = 0
+        self._tls_port = 0
         self.peers: dict[int, tuple[str, int]] = {}
-        """Our own port towards gRPC -> host and port of the client."""
+        """The relay's port towards gRPC -> host and port of the client."""
         self._ends: set[_End] = set()
         self._waiting: set[asyncio.Transport] = set()
-        """Clients that are not connected with gRPC yet."""
+        """Clients that are not connected to gRPC yet."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
 
     def begin(self, *, plain_port: int, tls_port: int) -> None:
-        """Pass connections on from now on."""
-        self._plain_port, self._tls_port = plain_port, tls_port
+        """Accept and relay connections."""
+        self._plain_port = plain_port
+        self._tls_port = tls_port
         self._listener = Listener(self._bound, self._protocol)
 
     def stop_listening(self) -> None:
-        """Take no new connections."""
+        """Accept no new connections."""
         if self._listener is not None:
             self._listener.stop()
         self._bound.close()
 
     async def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         self.stop_listening()
         if self._listener is not None:
             await self._listener.hang_up(self._transports)
@@ -55,7 +58,7 @@ class GrpcFront:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # What a task had connected when it was ended.
+        # Aborts connections that a cancelled task had just made.
         for transport in self._transports():
             transport.abort()
         await asyncio.sleep(0)
@@ -83,7 +86,7 @@ class GrpcFront:
         reached = socket.socket()
         reached.setblocking(False)
         try:
-            # Known before gRPC sees the connection.
+            # The peer is known before gRPC sees the connection.
             reached.bind((INNER_HOST, 0))
             peer = outer.get_extra_info("peername")
             self.peers[reached.getsockname()[1]] = (str(peer[0]), int(peer[1]))
@@ -117,10 +120,6 @@ class GrpcFront:
     def ended(self, end: _End) -> None:
         self._ends.discard(end)
         self.peers.pop(end.port, None)
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 class _End(asyncio.Protocol):

@@ -1,8 +1,8 @@
-"""A listening socket whose connections can all be ended.
+"""A listening socket that can end all of its connections.
 
-Asyncio's own server, when it is closed at the moment in which a connection is accepted, forgets
-that connection: its client waits for a broker that is gone. Here every accepted connection is
-known until its protocol is told of it.
+Asyncio's own server loses a connection if it is closed at the moment of accepting it; the client
+then waits for a broker that has stopped. This listener knows every accepted connection until its
+protocol does.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ _NO_ROOM_PAUSE_SECONDS: Final = 1.0
 
 
 class Abortable(Protocol):
-    """A transport, or what owns one."""
+    """A transport, or its owner."""
 
     def abort(self) -> None: ...
 
 
 class Listener:
-    """Hands each connection that comes to a protocol of its own."""
+    """Gives each accepted connection a protocol of its own."""
 
     def __init__(self, bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Begins at once, on the running loop. Takes the socket over."""
-        self._socket, self._make = bound, make
+        """Take over the socket and accept at once, on the running loop."""
+        self._socket = bound
+        self._make = make
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
@@ -41,7 +42,7 @@ class Listener:
         self._resume()
 
     def stop(self) -> None:
-        """Take no new connections; again is harmless."""
+        """Accept no new connections; a second call does nothing."""
         if self._pause is not None:
             self._pause.cancel()
         if self._socket.fileno() >= 0:
@@ -49,12 +50,12 @@ class Listener:
             self._socket.close()
 
     async def hang_up(self, known: Callable[[], Iterable[Abortable]]) -> None:
-        """Stop, and abort what is known once everything accepted has become known."""
+        """Stop, wait until all accepted connections are known, and abort the known ones."""
         self.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in list(known()):
             connection.abort()
-        # One turn in which the transports let their sockets go.
+        # One turn of the loop lets the transports close their sockets.
         await asyncio.sleep(0)
 
     def _resume(self) -> None:

@@ -1,12 +1,12 @@
-"""What waits to be written to one connection, sent from where it lies.
+"""The unsent output of one connection, sent without copies.
 
-Asyncio's transports copy whatever the socket does not take at once. So large buffers go straight
-into the socket, as much as it takes in one system call, and only a last small piece through the
-transport, which says when there is room again. What is encrypted has no other way than the
-transport: there, pieces follow each other when the transport has none left.
+Asyncio's transports copy all bytes that the socket does not take at once. So large buffers go
+straight to the socket, as far as it takes them in one system call. Only a last small piece goes
+through the transport, which reports when the socket has room again. Encrypted output always goes
+through the transport, one piece after the other.
 
-Small answers that become ready one after the other go together: a system call for each, and a
-reader that wakes up for each, cost more than most answers do.
+Small replies that become ready one after the other are sent together: a system call for each, and a
+wake-up of the reader for each, would cost more than most replies do.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from typing import Final
 from rocketmq_broker.servers.sockets.tls_layer import EncryptedTransport
 from rocketmq_wire.model import Buffer
 
-# Of what the transport has to encrypt.
+# Bytes that the transport encrypts at once.
 _PIECE_SIZE: Final = 256 * 1024
-# What the transport copies and keeps to tell us when the socket has room. The kernel says so only
-# when a third of its buffer is free, and the larger the calls, the less they cost: sending a byte
-# to a reader that is the slower one takes 0.26 ns in calls of all there is, and 0.38 in 256 KiB.
+# Bytes that the transport copies, so that it reports when the socket has room. The kernel reports
+# room only when a third of its buffer is free, and larger calls cost less: with a slow reader, a
+# byte takes 0.26 ns in calls with all the output, and 0.38 ns in calls of 256 KiB.
 _WAITING_SIZE: Final = 4 * 1024
 _PARTS_MAX: Final = 64
-# Up to here one joined write is cheaper than several.
+# Up to this size one joined write is cheaper than several.
 _JOIN_SIZE_MAX: Final = 16 * 1024
 
 
 class Output:
-    """Writes to a transport that is told never to buffer; the rest waits here in order."""
+    """Writes to a transport without a buffer of its own; unsent output waits here in order."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._waiting: deque[memoryview] = deque()
         self._is_paused = False
         self._small: list[bytes] = []
-        """Held back, to be sent together; in front of all that is written next."""
+        """Small writes to send together, before all later output."""
         self._small_size = 0
         self.is_holding = False
-        """Small writes wait for `release`."""
+        """True if small writes wait for `release`."""
         self._descriptor: int | None = None
         if not isinstance(transport, EncryptedTransport):
             self._descriptor = transport.get_extra_info("socket").fileno()
         self.size = 0
-        """Bytes that wait for the reader."""
+        """The number of bytes that wait for the reader."""
         transport.set_write_buffer_limits(high=0)
 
     def write(self, parts: Sequence[Buffer]) -> None:
-        """Write buffers in order. They must stay as they are until they are sent."""
+        """Write buffers in order. The caller must not change them before they are sent."""
         views = [memoryview(part).cast("B") for part in parts if len(part)]
         total = sum(map(len, views))
         if total > _JOIN_SIZE_MAX:
@@ -65,11 +65,11 @@ class Output:
             self._send_small()
 
     def hold(self) -> None:
-        """Let small writes wait for each other."""
+        """Collect small writes until `release`."""
         self.is_holding = True
 
     def release(self) -> None:
-        """Send what was held back."""
+        """Send the collected writes."""
         self.is_holding = False
         self._send_small()
 
@@ -90,16 +90,16 @@ class Output:
         self._send()
 
     def pause(self) -> None:
-        """The transport holds something: the socket is full."""
+        """Note that the socket is full."""
         self._is_paused = True
 
     def resume(self) -> None:
-        """The transport has sent all it had."""
+        """Continue after the transport has sent its rest."""
         self._is_paused = False
         self._send()
 
     def clear(self) -> None:
-        """Nobody reads any more: let go of the buffers, and of the socket, which is closed next."""
+        """Release the buffers and the socket of a connection that is lost."""
         self._waiting.clear()
         self._small, self._small_size = [], 0
         self._descriptor = None
@@ -119,12 +119,12 @@ class Output:
             self._transport.write(piece)
 
     def _send_directly(self, descriptor: int) -> bool:
-        """Send what the socket takes; True if that was all it was given."""
+        """Send as much as the socket takes; True if it took everything passed to it."""
         views = list(itertools.islice(self._waiting, _PARTS_MAX))
         try:
             sent = os.writev(descriptor, views)
         except OSError:
-            # Full, or broken: the transport finds out which, and ends a broken connection.
+            # The socket is full or broken; the transport ends a broken connection.
             return False
         self.size -= sent
         left = sent

@@ -1,6 +1,6 @@
-"""Plaintext and TLS on one port: the first byte of a connection tells which it is.
+"""Plaintext and TLS on one port, distinguished by the first byte of a connection.
 
-A TLS greeting begins with 0x16; a remoting frame, or HTTP/2, never does.
+A TLS greeting begins with 0x16; remoting frames and HTTP/2 never do.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _LOG = logging.getLogger(__name__)
 _GREETING: Final = 0x16
 
 Begin = Callable[[asyncio.Transport, bytes], None]
-"""Takes a connection over, with the bytes that came already."""
+"""Takes over a connection, with the bytes received so far."""
 
 
 class ProtocolSniffer(asyncio.Protocol):
-    """Waits for it, and hands the connection on. `on_plain` None: plaintext is refused.
+    """Waits for the first byte and passes the connection on; without `on_plain`, only TLS.
 
-    `waiting` holds the connections that nobody else knows of yet: a server that stops ends them.
+    `waiting` holds the connections until then, so that a server that stops can end them.
     """
 
     _transport: asyncio.Transport
@@ -34,8 +34,10 @@ class ProtocolSniffer(asyncio.Protocol):
         wait_seconds: float,
         waiting: set[asyncio.Transport],
     ) -> None:
-        self._on_tls, self._on_plain = on_tls, on_plain
-        self._wait_seconds, self._waiting = wait_seconds, waiting
+        self._on_tls = on_tls
+        self._on_plain = on_plain
+        self._wait_seconds = wait_seconds
+        self._waiting = waiting
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -70,7 +72,7 @@ def peer_text(transport: asyncio.BaseTransport) -> str:
 def hand_over(
     transport: asyncio.Transport, protocol: asyncio.BufferedProtocol, data: bytes
 ) -> None:
-    """Let a protocol go on with a connection of which some bytes came already."""
+    """Pass a connection to a protocol, with the bytes received so far."""
     transport.set_protocol(protocol)
     protocol.connection_made(transport)
     left = memoryview(data)

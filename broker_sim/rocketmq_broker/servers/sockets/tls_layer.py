@@ -1,8 +1,8 @@
-"""TLS between a socket's transport and the protocol that works with what was said inside.
+"""TLS between a socket's transport and the protocol inside.
 
-Asyncio's own layer keeps a refused client's reason to itself; this one sends every alert before it
-hangs up, so that the client can say what is wrong. Bytes are encrypted as they are written: the
-transport below tells the protocol above when its reader is slow, as if there were nothing between.
+Unlike asyncio's own layer, this one sends every TLS alert before it closes a refused connection, so
+that the client can report the reason. It encrypts bytes as they are written and holds none back, so
+the transport pauses and resumes the protocol directly when the client reads slowly.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _HANDSHAKE_SECONDS_MAX: Final = 10.0
 
 
 class TlsLayer(asyncio.BufferedProtocol):
-    """The server's side of one connection. Made for a transport that is reading already.
+    """The server's side of one connection, for a transport that reads already.
 
-    `waiting` holds its transport until the handshake is over and the protocol knows of it.
+    `waiting` holds the transport until the handshake is over and the protocol knows it.
     """
 
     def __init__(
@@ -37,8 +37,11 @@ class TlsLayer(asyncio.BufferedProtocol):
     ) -> None:
         self._waiting = waiting
         waiting.add(transport)
-        self._transport, self._make_protocol, self._peer = transport, make_protocol, peer
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._transport = transport
+        self._make_protocol = make_protocol
+        self._peer = peer
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._protocol: asyncio.BufferedProtocol | None = None
         self._buffer = memoryview(bytearray(_BUFFER_SIZE))
@@ -47,7 +50,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(_HANDSHAKE_SECONDS_MAX, self._give_up)
         transport.set_protocol(self)
 
-    # --- the transport below calls ------------------------------------------------------------
+    # --- called by the transport below --------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
@@ -57,7 +60,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self.feed(self._buffer[:nbytes])
 
     def feed(self, encrypted: Buffer) -> None:
-        """Bytes came."""
+        """Take received bytes."""
         self._incoming.write(encrypted)
         self._advance()
 
@@ -78,10 +81,10 @@ class TlsLayer(asyncio.BufferedProtocol):
         if self._protocol is not None:
             self._protocol.resume_writing()
 
-    # --- the encrypted transport calls --------------------------------------------------------
+    # --- called by the encrypted transport ----------------------------------------------------
 
     def write(self, data: Buffer) -> None:
-        """Encrypt and send."""
+        """Encrypt bytes and send them."""
         if self._transport.is_closing():
             return
         try:
@@ -92,7 +95,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._send()
 
     def say_goodbye(self) -> None:
-        """Tell the client that nothing more will come."""
+        """Send the client the end of the TLS stream."""
         with contextlib.suppress(ssl.SSLError):
             self._ssl.unwrap()
         self._send()
@@ -104,7 +107,7 @@ class TlsLayer(asyncio.BufferedProtocol):
     def resume(self) -> None:
         self._is_paused = False
         self._transport.resume_reading()
-        # What was decrypted already waits for no further byte.
+        # Bytes that are decrypted already do not wait for the next ones.
         self._loop.call_soon(self._advance)
 
     # --- inside -------------------------------------------------------------------------------
@@ -138,7 +141,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         assert protocol is not None
         while not self._is_paused and not self._transport.is_closing():
             buffer = memoryview(protocol.get_buffer(-1))
-            # Typeshed knows only the form without a buffer, which gives bytes.
+            # Typeshed has only the form without a buffer, which returns bytes.
             size = cast(int, self._ssl.read(len(buffer), cast(bytearray, buffer)))
             if not size:
                 raise ssl.SSLZeroReturnError
@@ -150,21 +153,24 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def _refuse(self, error: ssl.SSLError) -> None:
         _LOG.warning("peer=%s closed: TLS failed: %s", self._peer, error.reason or error)
-        # The alert, without which the client could only guess.
+        # Sends the alert, which gives the client the reason.
         self._send()
         self._transport.close()
 
     def _give_up(self) -> None:
-        _LOG.warning("peer=%s closed: no TLS handshake within the time for it", self._peer)
+        _LOG.warning(
+            "peer=%s closed: no TLS handshake within %d s", self._peer, _HANDSHAKE_SECONDS_MAX
+        )
         self._transport.abort()
 
 
 class EncryptedTransport(asyncio.Transport):
-    """What the protocol inside writes to."""
+    """The transport of the protocol inside."""
 
     def __init__(self, layer: TlsLayer, below: asyncio.Transport) -> None:
         super().__init__()
-        self._layer, self._below = layer, below
+        self._layer = layer
+        self._below = below
 
     def write(self, data: Buffer) -> None:
         self._layer.write(data)
