@@ -1,4 +1,4 @@
-"""A disk that fails under a running broker: what is told, and what a restart finds."""
+"""A disk that fails under a running broker: the errors, and the state after a restart."""
 
 from __future__ import annotations
 

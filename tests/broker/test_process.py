@@ -56,7 +56,7 @@ class TestOptions:
 
 
 class Process:
-    """A broker process that has told where it serves."""
+    """A broker process that has printed its addresses."""
 
     def __init__(self, directory, *words, command=None):
         self.ready_file = directory / "ready.json"

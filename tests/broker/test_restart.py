@@ -95,7 +95,7 @@ def test_a_remembered_port_that_is_taken_says_what_remembers_it(name, option, se
     assert str(raised.value).endswith(option)
 
 
-def test_a_port_that_somebody_takes_before_grpc_does_is_another(monkeypatch):
+def test_grpc_takes_another_port_if_its_port_is_taken_in_between(monkeypatch):
     """gRPC binds for itself, a moment after the port was found free."""
     takers = []
     start = grpc_server.start_grpc_server
@@ -128,7 +128,7 @@ def test_damaged_addresses_are_no_reason_to_stay_away(serve, tmp_path):
     serve(grpc=False).start().stop()
 
 
-def test_progress_is_on_disk_soon_after_it_was_committed(serve, tmp_path):
+def test_offsets_are_on_disk_soon_after_they_were_committed(serve, tmp_path):
     path = tmp_path / "data" / "config" / "consumerOffset.json"
     with serve(grpc=False, progress_flush_ms=10) as broker:
         with RemotingPeer(broker.name_server) as peer:

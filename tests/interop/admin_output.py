@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from interop.brokers import Place
+from interop.brokers import BrokerUnderTest
 
 _DROPPED: Final = ("\tat ", "\t... ", "See http", "For more information", "Usage")
 _REPLACED: Final = (
@@ -33,7 +33,7 @@ _SYSTEM: Final = re.compile(
 _SEND_TIMES: Final = re.compile(r"^(broker-a \d+ true) \d+$")
 
 
-def sections_of(printed: str, place: Place) -> list[list[str]]:
+def sections_of(printed: str, broker: BrokerUnderTest) -> list[list[str]]:
     """The normalised lines of each command in turn, without the command itself."""
     sections: list[list[str]] = []
     # 4.9 forgets the line break behind some answers.
@@ -41,12 +41,12 @@ def sections_of(printed: str, place: Place) -> list[list[str]]:
         if line.startswith("=== "):
             sections.append([])
         elif sections and line.strip() and not line.startswith(_DROPPED):
-            sections[-1].append(_normalised(line, place))
+            sections[-1].append(_normalised(line, broker))
     return sections
 
 
-def _normalised(line: str, place: Place) -> str:
-    line = line.replace(place.address, "HOST").replace(place.name_server, "HOST")
+def _normalised(line: str, broker: BrokerUnderTest) -> str:
+    line = line.replace(broker.address, "HOST").replace(broker.name_server, "HOST")
     for pattern, replacement in _REPLACED:
         line = pattern.sub(replacement, line)
     line = _MAP.sub(lambda found: "{" + ", ".join(sorted(_items_of(found[1]))) + "}", line)

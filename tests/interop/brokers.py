@@ -1,4 +1,4 @@
-"""The bundled broker beside a real one, set up alike, and Java programs run on both at once."""
+"""The bundled broker beside a real one, with equal settings, and Java programs on both."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a broker of either kind is."""
+class BrokerUnderTest:
+    """The addresses of a broker of either kind."""
 
     name_server: str
     address: str
@@ -35,7 +35,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def our_broker(folder: Path, **settings: object) -> Iterator[Place]:
+def our_broker(folder: Path, **settings: object) -> Iterator[BrokerUnderTest]:
     """The bundled broker in this process, on the disk, with SQL92 filters on."""
     config = config_from(
         {
@@ -47,24 +47,26 @@ def our_broker(folder: Path, **settings: object) -> Iterator[Place]:
         }
     )
     with Broker(config) as broker:
-        yield Place(broker.name_server, broker.name_server)
+        yield BrokerUnderTest(broker.name_server, broker.name_server)
 
 
 @contextlib.contextmanager
-def real_broker(version: str, folder: Path, **settings: str) -> Iterator[Place]:
+def real_broker(version: str, folder: Path, **settings: str) -> Iterator[BrokerUnderTest]:
     """Unmodified RocketMQ of a version, with SQL92 filters on."""
     folder.mkdir(parents=True, exist_ok=True)
     cluster = RealCluster(version, folder, is_brief=True)
     try:
         cluster.start_name_server()
         node = cluster.add_broker("broker-a", **{"enablePropertyFilter": "true", **settings})
-        yield Place(cluster.name_server, node.address)
+        yield BrokerUnderTest(cluster.name_server, node.address)
     finally:
         cluster.close()
 
 
-def on_both(ours: Place, real: Place, work: Callable[[Place], T]) -> tuple[T, T]:
+def on_both(
+    ours: BrokerUnderTest, real: BrokerUnderTest, work: Callable[[BrokerUnderTest], T]
+) -> tuple[T, T]:
     """The same work on both brokers at the same time."""
     with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(work, place) for place in (ours, real)]
+        futures = [pool.submit(work, broker) for broker in (ours, real)]
         return futures[0].result(), futures[1].result()

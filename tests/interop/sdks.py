@@ -52,7 +52,7 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
             said = getattr(error, "stdout", None) or b""
             tail = said.decode("utf-8", "replace").strip()[-800:]
             pytest.skip(f"{name} cannot be had here: {error}\n{tail}")
-        # Somebody else may have been quicker: theirs holds the same.
+        # Another test run may have been quicker: its folder is equal.
         with suppress(OSError):
             new.rename(folder)
     finally:
@@ -147,13 +147,13 @@ def rust_built(folder: Path) -> Path:
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     built = cache_folder() / "sdk" / "rust-target"
 
-    def make(place: Path) -> None:
+    def make(target: Path) -> None:
         for source in sources:
-            shutil.copy(source, place / source.name)
+            shutil.copy(source, target / source.name)
         environment = {**os.environ, "CARGO_TARGET_DIR": str(built)}
         words = (cargo, "build", "--quiet")
-        install(*words, folder=place, environment=environment, seconds=_BUILD_SECONDS_MAX)
-        shutil.copy(built / "debug" / "interop", place / "client")
+        install(*words, folder=target, environment=environment, seconds=_BUILD_SECONDS_MAX)
+        shutil.copy(built / "debug" / "interop", target / "client")
 
     return made_once(f"rust-{digest}", make) / "client"
 

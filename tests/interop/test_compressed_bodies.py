@@ -31,8 +31,8 @@ BODIES = [b"small", *(b"%04d-" % number * 2_000 for number in range(50)), bytes(
     ],
 )
 def test_java_reads_what_the_sink_compressed(version, opens, tmp_path):
-    place = opens(tmp_path) if opens is our_broker else opens(version, tmp_path)
-    with place as broker:
+    opened = opens(tmp_path) if opens is our_broker else opens(version, tmp_path)
+    with opened as broker:
         for codec in ("lz4", "zlib", "zstd"):
             broker.create_topic(codec)
             settings = ConnectionSettings(name_servers=(broker.name_server,))

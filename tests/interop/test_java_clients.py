@@ -54,9 +54,9 @@ def said(request, tmp_path_factory):
     # Before both ask for it at once.
     compile_program(version, JAVA / "Clients.java")
 
-    def work(place):
-        place.create_topic("clients")
-        arguments = (place.name_server, "clients", *(SHORT if is_short else SCENARIOS))
+    def work(broker):
+        broker.create_topic("clients")
+        arguments = (broker.name_server, "clients", *(SHORT if is_short else SCENARIOS))
         return said_of(run_program(version, JAVA / "Clients.java", *arguments, seconds=500))
 
     with our_broker(folder / "ours") as ours:

@@ -98,8 +98,8 @@ class Guarded:
 
     def admin(self, *command: str, credentials: Credentials | None) -> str:
         """What mqadmin prints."""
-        place, jvm = self.name_server, self.jvm()
-        return run_admin(self.version, place, *command, credentials=credentials, jvm=jvm)
+        jvm = self.jvm()
+        return run_admin(self.version, self.name_server, *command, credentials=credentials, jvm=jvm)
 
 
 @pytest.fixture(
@@ -125,13 +125,13 @@ def guarded(
         key: str(accounts), "tls_mode": "enforcing",
         "tls_cert_file": pair.cert_file, "tls_key_file": pair.key_file,
     }  # fmt: skip
-    with our_broker(folder / "ours", **settings) as place:
+    with our_broker(folder / "ours", **settings) as broker:
         ours = ConnectionSettings(
-            (place.name_server,), credentials=ADMIN, tls=TlsSettings(authority.ca_file)
+            (broker.name_server,), credentials=ADMIN, tls=TlsSettings(authority.ca_file)
         )
         with open_cluster(ours) as cluster:
             cluster.create_topic(TopicConfig(TOPIC, 1, 1))
-            yield Guarded(version, place.name_server, authority.ca_file)
+            yield Guarded(version, broker.name_server, authority.ca_file)
             # What Java consumed has Java's progress.
             queue = QueueId(TOPIC, BROKER, 0)
             assert cluster.committed_offsets("readers", [queue]) == {queue: 8}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.brokers import JAVA, Place, on_both, our_broker, real_broker
+from interop.brokers import JAVA, BrokerUnderTest, on_both, our_broker, real_broker
 from support.real_cluster import run_program
 from support.real_cluster.java import compile_program
 
@@ -33,46 +33,46 @@ LONG = pytest.mark.long
 VERSIONS = ["5.3.3", pytest.param("4.9.7", marks=LONG)]
 
 
-def said_by(place: Place, version: str, program: str, *arguments: str) -> list[str]:
+def said_by(broker: BrokerUnderTest, version: str, program: str, *arguments: str) -> list[str]:
     """What a program printed, without what its logging adds."""
-    printed = run_program(version, JAVA / program, place.name_server, *arguments, seconds=150)
+    printed = run_program(version, JAVA / program, broker.name_server, *arguments, seconds=150)
     return [line for line in printed.splitlines() if re.match(r"[a-z-]+: ", line)]
 
 
 @pytest.fixture
-def ours(tmp_path: Path) -> Iterator[Place]:
-    with our_broker(tmp_path / "ours", **CHECKS) as place:
-        yield place
+def ours(tmp_path: Path) -> Iterator[BrokerUnderTest]:
+    with our_broker(tmp_path / "ours", **CHECKS) as broker:
+        yield broker
 
 
-def transactions(place: Place, version: str) -> list[str]:
-    place.create_topic("transactions")
-    sent = said_by(place, version, "Transactions.java", "transactions", "orphan")
-    return sent + said_by(place, version, "Transactions.java", "transactions", "heir")
+def transactions(broker: BrokerUnderTest, version: str) -> list[str]:
+    broker.create_topic("transactions")
+    sent = said_by(broker, version, "Transactions.java", "transactions", "orphan")
+    return sent + said_by(broker, version, "Transactions.java", "transactions", "heir")
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_java_producers_transactions_are_ended_also_after_its_death(
-    ours: Place, version: str
+    ours: BrokerUnderTest, version: str
 ) -> None:
     assert transactions(ours, version) == SENT + INHERITED
 
 
-def timers(place: Place) -> list[str]:
-    place.create_topic("timers")
-    return said_by(place, "5.3.3", "Timers.java", "timers")
+def timers(broker: BrokerUnderTest) -> list[str]:
+    broker.create_topic("timers")
+    return said_by(broker, "5.3.3", "Timers.java", "timers")
 
 
 @pytest.mark.timeout(400)
-def test_a_java_producers_delays_are_kept_and_taken_back(ours: Place) -> None:
+def test_a_java_producers_delays_are_kept_and_taken_back(ours: BrokerUnderTest) -> None:
     assert timers(ours) == TIMED
 
 
 @LONG
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
-def test_a_real_broker_says_the_same(tmp_path: Path, ours: Place, version: str) -> None:
+def test_a_real_broker_says_the_same(tmp_path: Path, ours: BrokerUnderTest, version: str) -> None:
     compile_program(version, JAVA / "Transactions.java")
     settings = {
         "transactionTimeOut": "1000",
@@ -80,7 +80,7 @@ def test_a_real_broker_says_the_same(tmp_path: Path, ours: Place, version: str) 
         "recallMessageEnable": "true",
     }
     with real_broker(version, tmp_path / "real", **settings) as real:
-        said = on_both(ours, real, lambda place: transactions(place, version))
+        said = on_both(ours, real, lambda broker: transactions(broker, version))
         *ours_said, ours_asked = said[0]
         *real_said, real_asked = said[1]
         assert real_said == ours_said

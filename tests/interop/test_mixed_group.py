@@ -30,7 +30,7 @@ _JAVA_MEMBER = _TESTS / "real" / "java" / "Member.java"
 _OURS = _TESTS / "support" / "group_member.py"
 _VERSION = "5.3.3"
 _GROUP = "mixed"
-_SETTLE_SECONDS = 300.0
+_CONSUME_SECONDS = 300.0
 """A dead query's locks take a minute to lapse, and a new one half a minute to start."""
 pytestmark = pytest.mark.timeout(700)
 
@@ -41,12 +41,12 @@ class Member:
 
     kind: str
     process: subprocess.Popen[bytes]
-    place: Path
+    output: Path
     is_killed: bool = False
     """While others went on: its progress was stored up to five seconds before."""
 
-    def places(self) -> Counter[tuple[int, int]]:
-        files = sorted(self.place.glob("batches/*.txt")) if self.place.is_dir() else [self.place]
+    def consumed(self) -> Counter[tuple[int, int]]:
+        files = sorted(self.output.glob("batches/*.txt")) if self.output.is_dir() else [self.output]
         found: Counter[tuple[int, int]] = Counter()
         for file in files:
             for line in file.read_text(errors="replace").splitlines():
@@ -72,19 +72,19 @@ class Members:
 
     def add(self, kind: str) -> None:
         number = next(self._numbers)
-        place = self.query_folder if kind == "query" else self._folder / f"{kind}-{number}.txt"
+        output = self.query_folder if kind == "query" else self._folder / f"{kind}-{number}.txt"
         if kind == "java":
             home = self._folder / f"java-{number}"
             home.mkdir()
             command = ["java", *program_arguments(_VERSION, _JAVA_MEMBER, home)]
             command += [*self._where, _GROUP, "3600"]
         else:
-            command = [sys.executable, str(_OURS), kind, *self._where, _GROUP, str(place)]
+            command = [sys.executable, str(_OURS), kind, *self._where, _GROUP, str(output)]
             if kind != "query":
-                place.touch()
+                output.touch()
         log = (self._folder / f"{kind}-{number}.log").open("wb")
         with log, contextlib.ExitStack() as stack:
-            out = stack.enter_context(place.open("wb")) if kind == "java" else log
+            out = stack.enter_context(output.open("wb")) if kind == "java" else log
             process = subprocess.Popen(
                 command,
                 stdout=out,
@@ -94,7 +94,7 @@ class Members:
                 cwd=self._folder,
                 env={**os.environ, "PYTHONPATH": str(_TESTS), "PYSPARK_PYTHON": sys.executable},
             )
-        member = Member(kind, process, place)
+        member = Member(kind, process, output)
         self.alive.append(member)
         if kind != "query" or all(known.kind != "query" for known in self.all):
             self.all.append(member)
@@ -110,10 +110,10 @@ class Members:
         """What comes again when it is killed: all of its queues that is not stored."""
         latest: dict[int, tuple[int, Member]] = {}
         for member in self.all:
-            for index, offset in member.places():
+            for index, offset in member.consumed():
                 if offset >= latest.get(index, (-1, member))[0]:
                     latest[index] = offset, member
-        own = {index for index, (_, member) in latest.items() if member.place == leaving.place}
+        own = {index for index, (_, member) in latest.items() if member.output == leaving.output}
         stored, ends = topic.committed(_GROUP), topic.ends()
         return sum(end - (stored[q] or 0) for q, end in ends.items() if q.index in own)
 
@@ -122,26 +122,28 @@ class Members:
         found: dict[int, set[Path]] = {}
         starts = {queue.index: offset for queue, offset in before.items()}
         for member in self.all:
-            for index, offset in member.places():
+            for index, offset in member.consumed():
                 if offset >= starts[index]:
-                    found.setdefault(index, set()).add(member.place)
+                    found.setdefault(index, set()).add(member.output)
         return found
 
     def repeats(self) -> tuple[int, int]:
-        """Deliveries beyond the first: those of places that a killed member had, and the others.
+        """Deliveries beyond the first: those of offsets that a killed member had, and the others.
 
         A query's folder goes over from a killed one to the next: what it repeats is counted there.
         """
         killed: set[tuple[int, int]] = set()
         for member in self.all:
             if member.is_killed:
-                killed |= member.places().keys()
-        repeats = [(place, count - 1) for place, count in self.places().items() if count > 1]
-        after_kills = sum(count for place, count in repeats if place in killed)
+                killed |= member.consumed().keys()
+        repeats = [
+            (delivery, count - 1) for delivery, count in self.consumed().items() if count > 1
+        ]
+        after_kills = sum(count for delivery, count in repeats if delivery in killed)
         return after_kills, sum(count for _, count in repeats) - after_kills
 
-    def places(self) -> Counter[tuple[int, int]]:
-        return sum((member.places() for member in self.all), Counter())
+    def consumed(self) -> Counter[tuple[int, int]]:
+        return sum((member.consumed() for member in self.all), Counter())
 
 
 @pytest.fixture
@@ -150,9 +152,9 @@ def connection() -> Iterator[ConnectionSettings]:
         yield ConnectionSettings(name_servers=(broker.name_server,))
 
 
-def settle(topic: Topic) -> None:
-    """Until everything is consumed, and that is stored."""
-    end = time.monotonic() + _SETTLE_SECONDS
+def await_consumed(topic: Topic) -> None:
+    """Wait until everything is consumed and committed."""
+    end = time.monotonic() + _CONSUME_SECONDS
     while topic.committed(_GROUP) != topic.ends():
         assert time.monotonic() < end, f"{topic.committed(_GROUP)} of {topic.ends()}"
         time.sleep(0.5)
@@ -160,14 +162,14 @@ def settle(topic: Topic) -> None:
 
 def rest(members: Members, topic: Topic) -> int:
     """Until queues stay where they are, by who is given what is sent; how much that was."""
-    end, sent = time.monotonic() + _SETTLE_SECONDS, 0
+    end, sent = time.monotonic() + _CONSUME_SECONDS, 0
     before: dict[int, set[Path]] = {}
     while True:
         bounds = topic.ends()
         sent += len(topic.send(48))
-        settle(topic)
+        await_consumed(topic)
         owners = members.owners(bounds)
-        if owners == before and all(len(places) == 1 for places in owners.values()):
+        if owners == before and all(len(paths) == 1 for paths in owners.values()):
             return sent
         before = owners
         assert time.monotonic() < end, f"queues still move: {owners}"
@@ -190,7 +192,7 @@ def test_members_killed_and_added_lose_nothing(
     try:
         for kind in ("push", "poll", "java", "push", "query"):
             members.add(kind)
-        end = time.monotonic() + _SETTLE_SECONDS
+        end = time.monotonic() + _CONSUME_SECONDS
         while not any(members.query_folder.glob("batches/*.txt")):
             assert time.monotonic() < end, (tmp_path / "query-4.log").read_text()[-2_000:]
             sent += len(topic.send(24))
@@ -208,24 +210,24 @@ def test_members_killed_and_added_lose_nothing(
                 unstored += members.unstored_of(leaving, topic)
                 members.kill(leaving)
                 for known in members.all:
-                    known.is_killed = known.is_killed or known.place == leaving.place
+                    known.is_killed = known.is_killed or known.output == leaving.output
                 members.add(leaving.kind)
-        settle(topic)
+        await_consumed(topic)
         sent += rest(members, topic)
         resting = topic.ends()
         sent += len(topic.send(240))
-        settle(topic)
+        await_consumed(topic)
     finally:
         for member in tuple(members.alive):
             members.kill(member)
-    found = members.places()
+    found = members.consumed()
     after_kills, handed_over = members.repeats()
     ends_of = {queue.index: offset for queue, offset in resting.items()}
     wanted = {(q.index, n) for q, end_at in topic.ends().items() for n in range(end_at)}
     repeated = sum(found.values()) - len(found)
     by_kind = Counter({m.kind: 0 for m in members.all})
     for member in members.all:
-        by_kind[member.kind] += sum(member.places().values())
+        by_kind[member.kind] += sum(member.consumed().values())
     with capsys.disabled():
         print(
             f"\nsent {sent}, killed {killed}, by kind {dict(by_kind)}, repeated {repeated}: "

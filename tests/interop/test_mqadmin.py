@@ -21,7 +21,7 @@ from interop.admin_output import (
     without_figures,
     without_retries,
 )
-from interop.brokers import JAVA, Place, on_both, our_broker, real_broker
+from interop.brokers import JAVA, BrokerUnderTest, on_both, our_broker, real_broker
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import QueueId
@@ -152,12 +152,14 @@ class Said:
     version: str
 
 
-def run_all(version: str, place: Place, folder: Path, numbers: list[int]) -> dict[int, list[str]]:
+def run_all(
+    version: str, broker: BrokerUnderTest, folder: Path, numbers: list[int]
+) -> dict[int, list[str]]:
     """Every command, in two processes: the second one needs what the first one printed."""
     folder.mkdir(parents=True, exist_ok=True)
-    host, _, port = place.address.rpartition(":")
+    host, _, port = broker.address.rpartition(":")
     packed = "".join(f"{int(part):02X}" for part in host.split("."))
-    names = {"address": place.address, "offset_id": f"{packed}{int(port):08X}{{position:016X}}"}
+    names = {"address": broker.address, "offset_id": f"{packed}{int(port):08X}{{position:016X}}"}
 
     def run(commands: list[Command]) -> str:
         script = folder / "script.txt"
@@ -166,13 +168,13 @@ def run_all(version: str, place: Place, folder: Path, numbers: list[int]) -> dic
             # Not needed there, and what 4.9 does not know ends the whole process.
             texts = [re.sub(r"queryMsgById -t \w+", "queryMsgById", text) for text in texts]
         lines = [text.split() for text in texts]
-        ends = ["-n", place.name_server]
+        ends = ["-n", broker.name_server]
         script.write_text("\n".join("\t".join([*words, *ends]) for words in lines))
         return run_program(version, JAVA / "MqAdmin.java", str(script), seconds=300)
 
-    place.create_topic("online")
+    broker.create_topic("online")
     online = program_arguments(version, JAVA / "Online.java", folder)
-    arguments = [*online, place.name_server, "online"]
+    arguments = [*online, broker.name_server, "online"]
     with JavaProcess(
         "online", arguments, log=folder / "online.out", folder=folder, ready="both are online"
     ):
@@ -180,23 +182,23 @@ def run_all(version: str, place: Place, folder: Path, numbers: list[int]) -> dic
         (unique_id, *_) = re.findall(r"SEND_OK +([0-9A-F]{32})", first)
         names["unique_id"] = unique_id
         pattern = names["offset_id"]
-        names["offset_id"] = offset_id_of(place, QueueId("orders", "broker-a", 1), pattern)
-        names["online_id"] = offset_id_of(place, QueueId("online", "broker-a", 0), pattern)
-        names["client_id"] = client_id_of(place, "OnlineGroup", "online")
+        names["offset_id"] = offset_id_of(broker, QueueId("orders", "broker-a", 1), pattern)
+        names["online_id"] = offset_id_of(broker, QueueId("online", "broker-a", 0), pattern)
+        names["client_id"] = client_id_of(broker, "OnlineGroup", "online")
         second = run([COMMANDS[number] for number in numbers[len(FIRST) :]])
-    sections = sections_of(first, place) + sections_of(second, place)
+    sections = sections_of(first, broker) + sections_of(second, broker)
     return dict(zip(numbers, sections, strict=True))
 
 
-def client_id_of(place: Place, group: str, topic: str) -> str:
-    with open_cluster(ConnectionSettings((place.name_server,))) as cluster:
+def client_id_of(broker: BrokerUnderTest, group: str, topic: str) -> str:
+    with open_cluster(ConnectionSettings((broker.name_server,))) as cluster:
         (client_id,) = cluster.members(group, topic)
     return client_id
 
 
-def offset_id_of(place: Place, queue: QueueId, pattern: str) -> str:
+def offset_id_of(broker: BrokerUnderTest, queue: QueueId, pattern: str) -> str:
     """The id of the first message of a queue, by its record."""
-    with open_cluster(ConnectionSettings((place.name_server,))) as cluster:
+    with open_cluster(ConnectionSettings((broker.name_server,))) as cluster:
         reply = cluster.pull(queue, 0, 1)
     message, _ = decode_record(b"".join(reply.records))
     return pattern.format(position=message.physical_offset)
@@ -211,8 +213,8 @@ def said(request, tmp_path_factory) -> Said:
     for program in ("MqAdmin", "Online"):
         compile_program(version, JAVA / f"{program}.java")
 
-    def work(place: Place) -> dict[int, list[str]]:
-        return run_all(version, place, folder / place.address.replace(":", "-"), numbers)
+    def work(broker: BrokerUnderTest) -> dict[int, list[str]]:
+        return run_all(version, broker, folder / broker.address.replace(":", "-"), numbers)
 
     with our_broker(folder / "ours") as ours, real_broker(version, folder / "real") as real:
         outputs = on_both(ours, real, work)

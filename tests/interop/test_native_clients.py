@@ -8,25 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from interop.brokers import Place, our_broker
+from interop.brokers import BrokerUnderTest, our_broker
 from interop.sdks import HERE, node_with, python_with, run_client
 
 pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
-def place(tmp_path: Path):
-    with our_broker(tmp_path / "broker") as place:
-        place.create_topic("clients")
-        yield place
+def broker(tmp_path: Path):
+    with our_broker(tmp_path / "broker") as broker:
+        broker.create_topic("clients")
+        yield broker
 
 
-def test_the_native_core_in_python_sends_and_consumes(place: Place, tmp_path: Path) -> None:
+def test_the_native_core_in_python_sends_and_consumes(
+    broker: BrokerUnderTest, tmp_path: Path
+) -> None:
     # The one package that brings its library in C++ along.
     python = python_with("rocketmq==0.4.4")
     program = HERE / "python" / "native_client.py"
     scenarios = ("send", "push", "push-tag", "pull")
-    said = run_client([python, program, place.name_server, "clients", *scenarios], home=tmp_path)
+    said = run_client([python, program, broker.name_server, "clients", *scenarios], home=tmp_path)
     assert said["send"] == "['OK']"
     assert said["pull"] == "20 messages, longest 5006"
     for name, wanted in (("push", range(20)), ("push-tag", range(1, 20, 2))):
@@ -38,10 +40,10 @@ def test_the_native_core_in_python_sends_and_consumes(place: Place, tmp_path: Pa
         assert (int(count), ast.literal_eval(seen)) == (len(wanted), expected)
 
 
-def test_the_client_of_node_sends_and_consumes(place: Place, tmp_path: Path) -> None:
+def test_the_client_of_node_sends_and_consumes(broker: BrokerUnderTest, tmp_path: Path) -> None:
     folder = node_with("rocketmq@2.0.1")
     program = HERE / "node" / "remoting_client.js"
-    said = run_client(["node", program, place.name_server, "clients"], home=tmp_path, cwd=folder)
+    said = run_client(["node", program, broker.name_server, "clients"], home=tmp_path, cwd=folder)
     assert {name: said[name] for name in ("send", "push", "push-tag")} == {
         "send": "SEND_OK",
         "push": "20 messages, 20 of them different",

@@ -179,7 +179,7 @@ def test_what_is_more_urgent_comes_first(tmp_path: Path) -> None:
 
 @LONG
 def test_a_client_that_takes_tls_by_itself(tmp_path: Path, scenarios: tuple[str, ...]) -> None:
-    """The one in Java, which trusts whomever it meets; plaintext is had on the same port."""
+    """The one in Java, which trusts whomever it meets; the same port serves plaintext."""
     shown = Authority(tmp_path).issue()
     files = {"tls_cert_file": shown.cert_file, "tls_key_file": shown.key_file}
     with served(tmp_path / "broker", tls_mode="permissive", **files) as endpoints:
@@ -196,7 +196,7 @@ def test_a_client_says_the_same_of_a_real_proxy(
 ) -> None:
     wanted = known_to(client, tuple(EXPECTED))
     if client != NAMES[0]:
-        # What the one before still waited for when it ended would be lent to it first.
+        # A pop that the client before left waiting would get the messages first.
         time.sleep(_LONG_POLL_SECONDS)
     assert said_by(client, real_proxy.address, tmp_path, wanted) == expected_of(wanted)
 

@@ -59,11 +59,11 @@ class Writer:
         if self._random.random() < 0.25:
             words = text.split(" ")
             for _ in range(self._random.randrange(1, 3)):
-                place = self._random.randrange(len(words) + 1)
+                index = self._random.randrange(len(words) + 1)
                 if self._random.random() < 0.5:
-                    words.insert(place, self._random.choice([*JUNK, *CONSTANTS]))
+                    words.insert(index, self._random.choice([*JUNK, *CONSTANTS]))
                 elif len(words) > 1:
-                    words.pop(place - 1)
+                    words.pop(index - 1)
             text = " ".join(words)
         return text
 

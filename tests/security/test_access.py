@@ -1,4 +1,4 @@
-"""Access control over both transports: who gets in, who does not, and how each is told."""
+"""Access control over both transports: which requests are allowed, and the errors of the others."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def refused(kind: str) -> Iterator[None]:
         assert credentials.secret_key not in str(caught.value)
 
 
-def test_whoever_signs_rightly_sends_and_reads(broker: Broker, transport: str) -> None:
+def test_clients_with_right_signatures_send_and_read(broker: Broker, transport: str) -> None:
     settings = settings_for(broker, transport, READER)
     send(settings, "open")
     with open_cluster(settings) as cluster:
@@ -157,7 +157,7 @@ def test_whoever_signs_rightly_sends_and_reads(broker: Broker, transport: str) -
         (Credentials("NobodyKnown", "admin-secret"), "WRONG_KEY"),
     ],
 )
-def test_whoever_does_not_is_told_which_it_is(
+def test_each_wrong_signature_has_an_error_of_its_own(
     broker: Broker, transport: str, credentials: Credentials | None, kind: str
 ) -> None:
     settings = settings_for(broker, transport, credentials)
@@ -186,9 +186,7 @@ def test_rights_are_those_of_topic_and_group(broker: Broker, transport: str) -> 
         send(settings, "read-only")
 
 
-def test_who_may_subscribe_alone_is_not_told_where_queues_end(
-    tmp_path: Path, transport: str
-) -> None:
+def test_the_right_to_subscribe_alone_shows_no_end_offsets(tmp_path: Path, transport: str) -> None:
     """As at RocketMQ 5.3: routes, pulls and progress take `Sub`, ends of queues `Get`."""
     path = tmp_path / "users.json"
     path.write_text(USERS)

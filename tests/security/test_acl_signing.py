@@ -117,8 +117,8 @@ def test_what_is_no_signature_is_none(text: str) -> None:
 
 def _thrown(reason: str, method: str, line: int) -> str:
     """A remark of a 4.9 broker, which says where in its source it was."""
-    place = f"org.apache.rocketmq.acl.plain.PlainPermissionManager.{method}"
-    where = f"{place}(PlainPermissionManager.java:{line})"
+    method_name = f"org.apache.rocketmq.acl.plain.PlainPermissionManager.{method}"
+    where = f"{method_name}(PlainPermissionManager.java:{line})"
     return f"org.apache.rocketmq.acl.common.AclException: {reason}, {where}"
 
 

@@ -1,4 +1,4 @@
-"""Access keys on RocketMQ's public gRPC service: what is refused, and how that is told."""
+"""Access keys on RocketMQ's public gRPC service: the refused calls and their errors."""
 
 from __future__ import annotations
 

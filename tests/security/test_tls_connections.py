@@ -137,13 +137,13 @@ def test_a_permissive_port_takes_plaintext_as_well(serve: Serve, transport: str)
         send_and_read(cluster, settings, "orders")
 
 
-def test_plaintext_against_tls_is_told_to_use_it(serve: Serve, transport: str) -> None:
+def test_plaintext_against_tls_is_advised_to_use_it(serve: Serve, transport: str) -> None:
     broker = serve("enforcing")
     with refused("REQUIRED"):
         ask(settings_for(broker, transport, None))
 
 
-def test_tls_against_plaintext_is_told_to_leave_it(
+def test_tls_against_plaintext_is_advised_to_leave_it(
     serve: Serve, authority: Authority, transport: str
 ) -> None:
     broker = serve("disabled", None)
@@ -221,9 +221,7 @@ def test_files_that_are_not_there_are_named(
         ask(settings_for(broker, transport, shown))
 
 
-def test_what_else_fails_is_told_in_the_librarys_words(
-    authority: Authority, transport: str
-) -> None:
+def test_other_tls_failures_carry_the_librarys_words(authority: Authority, transport: str) -> None:
     with NoCommonCipher() as address:
         tls = TlsSettings(authority.ca_file)
         with refused("HANDSHAKE"):
@@ -257,7 +255,7 @@ def test_files_renewed_at_the_client_count_for_its_next_connection(
     broker = serve("enforcing", tls_client_auth="require", tls_client_ca_file=authority.ca_file)
     trusted, shown = tmp_path / "ca.pem", stranger.issue("DNS:reader")
     shutil.copyfile(stranger.ca_file, trusted)
-    # File systems tell times apart by some milliseconds only.
+    # File systems store times with a resolution of some milliseconds.
     os.utime(trusted, (0, 0))
     tls = TlsSettings(str(trusted), cert_file=shown.cert_file, key_file=shown.key_file)
     settings = settings_for(broker, transport, tls)

@@ -136,9 +136,7 @@ def test_an_admin_with_rights_of_its_own_has_those_only() -> None:
         ("accounts:" + 2 * "\n- accessKey: RocketMQ\n  secretKey: 12345678", "there twice"),
     ],
 )
-def test_a_bad_file_is_refused_with_the_place_and_without_any_key(
-    text: str, complaint: str
-) -> None:
+def test_a_bad_file_is_refused_by_entry_and_without_any_key(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint) as refused:
         parse_plain_acl(text)
     assert "12345678" not in str(refused.value)

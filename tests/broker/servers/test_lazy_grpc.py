@@ -18,18 +18,18 @@ CONFIG = BrokerConfig(flush="memory")
 
 
 class SlowGrpc:
-    """A gRPC server that is under way until it is let go on."""
+    """A gRPC server whose start waits until the test releases it."""
 
     port = 1
 
     def __init__(self) -> None:
-        self.has_begun, self.may_go_on = threading.Event(), threading.Event()
+        self.has_begun, self.is_released = threading.Event(), threading.Event()
         self.starts = self.stops = 0
 
     async def begin(self, *_: object) -> SlowGrpc:
         self.starts += 1
         self.has_begun.set()
-        while not self.may_go_on.is_set():
+        while not self.is_released.is_set():
             await asyncio.sleep(0.001)
         return self
 
@@ -52,7 +52,7 @@ def test_a_start_that_is_under_way_when_the_broker_stops_leaves_no_server(grpc: 
         late = asyncio.create_task(running.serve_grpc())
         stopped = asyncio.create_task(running.stop())
         await asyncio.sleep(0.05)
-        grpc.may_go_on.set()
+        grpc.is_released.set()
         await stopped
         assert (await asked).endpoints is not None
         with pytest.raises(RuntimeError, match="the broker stops"):
@@ -64,7 +64,7 @@ def test_a_start_that_is_under_way_when_the_broker_stops_leaves_no_server(grpc: 
     assert (grpc.starts, grpc.stops) == (1, 1)
 
 
-def test_a_start_that_takes_too_long_is_told(
+def test_a_start_that_takes_too_long_is_raised(
     grpc: SlowGrpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Broker(CONFIG, grpc_when_asked=True) as broker:
@@ -72,7 +72,7 @@ def test_a_start_that_takes_too_long_is_told(
             patch.setattr(broker_module, "_START_SECONDS_MAX", 0.05)
             with pytest.raises(TimeoutError, match="the broker did not serve gRPC within 0 sec"):
                 _ = broker.endpoints
-        grpc.may_go_on.set()
+        grpc.is_released.set()
         # What was under way is what is asked for again.
         assert broker.endpoints.endswith(":1")
     assert (grpc.starts, grpc.stops) == (1, 1)
@@ -97,7 +97,7 @@ def test_who_asks_beside_a_stop_gets_an_answer_at_once(grpc: SlowGrpc) -> None:
     asking, asked = in_thread(lambda: broker.endpoints)
     assert grpc.has_begun.wait(10)
     stopping, stopped = in_thread(broker.stop)
-    grpc.may_go_on.set()
+    grpc.is_released.set()
     for thread in (asking, stopping):
         thread.join(10)
         assert not thread.is_alive()

@@ -55,7 +55,7 @@ def test_questions_about_many_queues_are_answered_in_one_call() -> None:
     run(shell, test)
 
 
-def test_a_queue_without_progress_does_not_fail_the_others() -> None:
+def test_a_queue_without_a_committed_offset_does_not_fail_the_others() -> None:
     shell = shell_with(FakeQueue(), FakeQueue())
 
     async def test(client: Client, _: GrpcServer) -> None:
@@ -168,7 +168,7 @@ def test_a_stream_of_batches_is_answered_in_order_after_the_disk() -> None:
     run(shell, test)
 
 
-def test_a_refused_batch_keeps_its_place_in_the_stream() -> None:
+def test_a_refused_batch_is_answered_in_order() -> None:
     shell = shell_with(FakeQueue(0, 0))
 
     async def test(client: Client, _: GrpcServer) -> None:

@@ -62,7 +62,7 @@ class TestRoutes:
 
 
 class TestClients:
-    def test_a_producer_is_told_how_to_send(self, peer, topic):
+    def test_a_producer_gets_the_settings_to_send(self, peer, topic):
         answer = peer.be_producer(topic)
         settings = answer.settings
         assert answer.status.code == PublicCode.OK
@@ -71,7 +71,7 @@ class TestClients:
         policy = settings.backoff_policy
         assert (policy.max_attempts, policy.exponential_backoff.multiplier) == (3, 2)
 
-    def test_a_consumer_is_told_how_to_receive(self, peer, topic, tool):
+    def test_a_consumer_gets_the_settings_to_receive(self, peer, topic, tool):
         tool.call(PutGroup({"groupName": "three", "retryMaxTimes": 3}))
         settings = peer.be_consumer("three", topic).settings
         assert settings.backoff_policy.max_attempts == 4
@@ -95,7 +95,7 @@ class TestClients:
         peer.say(settings=settings)
         assert peer.hear().settings == settings
 
-    def test_settings_of_nobody_are_refused(self, peer):
+    def test_settings_of_an_unknown_client_are_refused(self, peer):
         answer = peer.begin_telemetry(public.message_class("Settings")())
         assert answer.status.code == PublicCode.UNRECOGNIZED_CLIENT_TYPE
 
@@ -208,7 +208,7 @@ class TestSends:
 
 
 class TestPulls:
-    def test_a_pull_says_where_to_go_on(self, peer, tool, topic):
+    def test_a_pull_returns_the_next_offset(self, peer, tool, topic):
         queue = QueueId(topic, "broker-a", 1)
         for number in range(3):
             tool.call(SendMessage("p", queue, 1, b"body-%d" % number))
@@ -235,12 +235,12 @@ class TestPulls:
         assert beyond[0].status.code == PublicCode.ILLEGAL_OFFSET
         assert beyond[-1].next_offset <= 3
 
-    def test_progress_is_kept_for_groups(self, peer, tool, topic):
-        place = {"group": resource("progress"), "message_queue": queue_of(topic, 0)}
-        assert peer.call("GetOffset", **place).status.code == PublicCode.OFFSET_NOT_FOUND
+    def test_committed_offsets_are_kept_for_groups(self, peer, tool, topic):
+        names = {"group": resource("progress"), "message_queue": queue_of(topic, 0)}
+        assert peer.call("GetOffset", **names).status.code == PublicCode.OFFSET_NOT_FOUND
         tool.call(PutGroup({"groupName": "progress"}))
-        assert peer.call("UpdateOffset", offset=5, **place).status.code == PublicCode.OK
-        assert peer.call("GetOffset", **place).offset == 5
+        assert peer.call("UpdateOffset", offset=5, **names).status.code == PublicCode.OK
+        assert peer.call("GetOffset", **names).offset == 5
 
     def test_bounds_and_times_can_be_asked(self, peer, tool, topic):
         tool.call(SendMessage("p", QueueId(topic, "broker-a", 0), 1, b"x"))

@@ -84,7 +84,7 @@ class TestReceives:
             change("0 1 1 0 0 broker-a 0 0 0", 1).status.code == PublicCode.INVALID_RECEIPT_HANDLE
         )
 
-    def test_dead_letters_are_put_away(self, peer, consumer, topic, tool):
+    def test_dead_letters_are_forwarded(self, peer, consumer, topic, tool):
         peer.send(outgoing(topic, b"bad", message_id="M"))
         _, (got,) = consumer.receive(f"g-{topic}", topic)
         reply = consumer.call(
@@ -105,7 +105,9 @@ class TestReceives:
         _, messages = consumer.receive(f"g-{topic}", topic, filter_expression=wanted)
         assert sorted(one.body for one in messages) == [b"A", b"C"]
 
-    def test_members_in_order_get_a_queue_again_once_it_is_settled(self, broker, peer, tool, topic):
+    def test_members_in_order_get_a_queue_again_once_it_is_acknowledged(
+        self, broker, peer, tool, topic
+    ):
         with PublicPeer(broker.endpoints, f"ordered@{topic}") as ordered:
             assert ordered.be_consumer("in-order", topic).settings.subscription.fifo
             begin(tool, "in-order", topic, is_orderly=True)

@@ -1,4 +1,4 @@
-"""Messages that the public service lends: what an aborted receive gives back, what is renewed."""
+"""Leases of the public service: messages that an aborted receive hands back, and renewals."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ CLIENT = "c"
 BODIES = [b"%d" % number for number in range(6)]
 
 
-class Nobody:
-    """Who listens to no client."""
+class NoClients:
+    """A registry that asks no client."""
 
     def listen(self, peer, *, on_members_changed, on_check, ask_client):
         pass
@@ -51,13 +51,13 @@ class Service:
         self.engine.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
         pop(self.engine)
         self.engine.store_messages(queue_of(TOPIC), *BODIES)
-        sessions = Sessions(Nobody(), count_max=9, commands_max=9, expiry_seconds=9, time=float)
+        sessions = Sessions(NoClients(), count_max=9, commands_max=9, expiry_seconds=9, time=float)
         settings = public.message_class("Settings")(client_type=3)
         put_duration(settings.subscription.long_polling_timeout, 5_000)
         sessions.begin_stream(sessions.put(CLIENT, PEER, settings))
         self.renewals = Renewals()
-        facts = EngineLookup(self.engine.engine, BROKER, "")
-        self.receives = Receives(facts, PublicLimits(), sessions, self.renewals)
+        lookup = EngineLookup(self.engine.engine, BROKER, "")
+        self.receives = Receives(lookup, PublicLimits(), sessions, self.renewals)
 
     async def ask(self, request, peer):
         del peer
@@ -119,7 +119,7 @@ class TestAbortedReceives:
 
         assert asyncio.run(run()) == (BODIES, 0)
 
-    def test_what_a_client_has_settled_is_not_given_back(self, fields):
+    def test_messages_that_a_client_decided_about_are_not_handed_back(self, fields):
         async def run():
             service = Service()
             frames = service.receive(**fields)

@@ -158,7 +158,7 @@ class TestMessages:
         }
         assert (stored.sys_flag, stored.born_ms) == (4, NOW)
 
-    def test_gzip_is_told_by_the_flag(self):
+    def test_gzip_is_known_by_the_flag(self):
         message = outgoing("t", b"x")
         message.system_properties.body_encoding = 2
         assert outgoing_of(message, topic="t", now_ms=NOW).sys_flag == 1
@@ -173,15 +173,15 @@ class TestMessages:
             ({"TRAN_MSG": "true", "DELAY": "3"}, TRANSACTION),
         ],
     )
-    def test_a_kind_is_told_by_properties(self, properties, kind):
+    def test_a_kind_is_known_by_properties(self, properties, kind):
         assert type_of(properties) == kind
 
     @pytest.mark.parametrize(
-        ("code", "told"),
+        ("code", "public"),
         [(2, 42_900), (3, 50_100), (17, 40_402), (23, 40_010), (26, 40_403), (1, 50_001)],
     )
-    def test_a_refusal_has_its_code(self, code, told):
-        assert code_of(BrokerError(code, "why")) == told
+    def test_a_refusal_has_its_code(self, code, public):
+        assert code_of(BrokerError(code, "why")) == public
 
 
 class Renewing:
@@ -249,7 +249,7 @@ class TestRenewals:
         assert (renewing.asked, len(renewals)) == ([], 0)
 
 
-class Nobody:
+class NoClients:
     def __init__(self):
         self.forgotten = []
 
@@ -290,14 +290,14 @@ class TestSessions:
     @pytest.fixture
     def sessions(self, clock):
         return Sessions(
-            Nobody(), count_max=2, commands_max=3, expiry_seconds=9, time=lambda: clock[0]
+            NoClients(), count_max=2, commands_max=3, expiry_seconds=9, time=lambda: clock[0]
         )
 
     def put(self, sessions, client_id):
         settings = public.message_class("Settings")()
         return sessions.put(client_id, Peer(1, "127.0.0.1", 4_711), settings)
 
-    def test_clients_are_told_apart_by_their_ids_alone(self, sessions):
+    def test_clients_differ_by_their_ids_alone(self, sessions):
         first, second = self.put(sessions, "a"), self.put(sessions, "b")
         assert first.peer.key != second.peer.key
         assert self.put(sessions, "a").peer == first.peer

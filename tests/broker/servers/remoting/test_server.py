@@ -206,7 +206,7 @@ class TestGroups:
         else:
             pytest.fail("the client of the closed connection is still listed")
 
-    def test_members_are_told_when_others_come_and_go(self, broker, peer):
+    def test_members_are_notified_when_others_come_and_go(self, broker, peer):
         consumer = ConsumerInfo("g", "CONSUME_ACTIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET")
         peer.call(Heartbeat("c1", (), (consumer,)))
         assert peer.next_notices() == ["g"]
@@ -220,7 +220,7 @@ class TestGroups:
         assert peer.next_notices() == ["g"]
         assert peer.call(ListGroupClients("g")).client_ids == ("c1",)
 
-    def test_progress_is_kept_over_connections(self, peer, broker):
+    def test_committed_offsets_outlive_connections(self, peer, broker):
         peer.call(pull())
         peer.call(CommitOffset("g", ORDERS_0, 5))
         with RemotingPeer(broker.name_server) as other:
@@ -251,7 +251,7 @@ class TestBulk:
             request = b"".join(peer.session.start(pull(), now_ms=0, timeout_ms=1).parts)
             peer.socket.settimeout(0.5)
             with pytest.raises(TimeoutError):
-                # Far more than socket buffers hold: somebody stopped reading.
+                # Far more than socket buffers hold: one side stopped reading.
                 peer.socket.sendall(request * 100_000)
 
 

@@ -1,4 +1,4 @@
-"""What the broker does behind the requests: what it deletes, and that it says so."""
+"""Background disk work: deletions and their log lines, failures, the pacing of the key index."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Cleaned:
         return next(self._reports)
 
 
-def said_of(caplog, *reports):
+def logged_by(caplog, *reports):
     """What the broker logs of its cleanings: level and text."""
 
     async def run():
@@ -57,19 +57,19 @@ def said_of(caplog, *reports):
     ]
 
 
-def test_messages_that_expire_are_told_of(caplog):
+def test_the_deletion_of_expired_messages_is_logged(caplog):
     report = CleanReport(log_files=3, log_start=4_096, disk_used_ratio=0.2)
-    assert said_of(caplog, report, CleanReport()) == [
+    assert logged_by(caplog, report, CleanReport()) == [
         ("INFO", "deleted 3 files of the log older than retention_hours=72: it begins at 4096 now")
     ]
 
 
 def test_messages_that_go_early_are_warned_of_each_time(caplog):
     report = CleanReport(log_files=5, early_files=4, log_start=4_096, disk_used_ratio=0.912)
-    told = said_of(caplog, report, report)
-    assert [level for level, _ in told] == ["INFO", "WARNING"] * 2
-    assert told[0][1].startswith("deleted 1 files of the log older")
-    assert told[1][1] == (
+    logged = logged_by(caplog, report, report)
+    assert [level for level, _ in logged] == ["INFO", "WARNING"] * 2
+    assert logged[0][1].startswith("deleted 1 files of the log older")
+    assert logged[1][1] == (
         "the disk was fuller than disk_use_percent_max=90: deleted 4 files of the log that were "
         "NOT older than retention_hours=72, it begins at 4096 now; the disk is 91.2 % full. Make "
         "room, or set a higher disk_use_percent_max"
@@ -78,9 +78,9 @@ def test_messages_that_go_early_are_warned_of_each_time(caplog):
 
 def test_a_disk_that_is_full_of_other_things_is_warned_of_once(caplog):
     full, well = CleanReport(disk_used_ratio=0.95), CleanReport(disk_used_ratio=0.5)
-    told = said_of(caplog, full, full, well, full)
-    assert [level for level, _ in told] == ["WARNING", "WARNING"]
-    assert "95.0 % full" in told[0][1]
+    logged = logged_by(caplog, full, full, well, full)
+    assert [level for level, _ in logged] == ["WARNING", "WARNING"]
+    assert "95.0 % full" in logged[0][1]
 
 
 def test_work_that_the_disk_refuses_is_tried_again_after_a_while(monkeypatch, caplog):
@@ -101,7 +101,7 @@ def test_work_that_the_disk_refuses_is_tried_again_after_a_while(monkeypatch, ca
     assert pauses == [0.05, 0.05, 0.05, 0.05, 1.0, 0.05]
 
 
-def test_a_comparison_that_the_disk_refuses_is_told_of(caplog):
+def test_a_comparison_that_the_disk_refuses_is_logged(caplog):
     broker = EngineUnderTest()
 
     def refuse():

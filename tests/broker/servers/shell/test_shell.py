@@ -79,7 +79,7 @@ def pull(start=0, queue=ORDERS_0, **more):
     return PullMessages("g", queue, start, 1_000, **more)
 
 
-async def turns(count=20):
+async def let_run(count=20):
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -89,7 +89,7 @@ def test_send_is_answered_and_seen_only_when_it_is_on_disk():
         disk.gate.clear()
         sending = asyncio.ensure_future(shell.ask(send(), PEER))
         waiting = asyncio.ensure_future(shell.ask(pull(suspend_ms=10_000), PEER))
-        await turns()
+        await let_run()
         assert not sending.done()
         assert not waiting.done()
         assert (await shell.ask(GetMaxOffset(ORDERS_0), PEER)).value == 0
@@ -104,7 +104,7 @@ def test_many_sends_share_few_syncs():
     async def scenario(shell, disk):
         disk.gate.clear()
         sends = [asyncio.ensure_future(shell.ask(send(b"%d" % n), PEER)) for n in range(200)]
-        await turns()
+        await let_run()
         disk.gate.set()
         replies = await asyncio.gather(*sends)
         return [reply.start for reply in replies], disk.count
@@ -129,9 +129,9 @@ async def answers_of(shell, disk, requests):
     """What becomes of requests that are sent while a sync runs."""
     disk.gate.clear()
     first = asyncio.ensure_future(shell.ask(batch(ORDERS_0, b"first"), PEER))
-    await turns()
+    await let_run()
     sends = [asyncio.ensure_future(shell.ask(request, PEER)) for request in requests]
-    await turns()
+    await let_run()
     end = disk.appended_end
     assert not any(send.done() for send in sends)
     disk.gate.set()
@@ -145,12 +145,12 @@ def test_sends_that_come_during_a_sync_are_stored_together_and_in_order(make):
         requests = [make(ORDERS_0, b"a", b"b"), make(ORDERS_1, b"c"), make(ORDERS_0, b"d")]
         _, replies = await answers_of(shell, disk, requests)
         found = [await shell.ask(pull(), PEER), await shell.ask(pull(queue=ORDERS_1), PEER)]
-        places = [(reply.queue_index, reply.start, reply.count) for reply in replies]
+        stored = [(reply.queue_index, reply.start, reply.count) for reply in replies]
         ids = [reply.message_id.count(",") for reply in replies]
-        return disk.count, places, ids, [bodies_of(each.records) for each in found]
+        return disk.count, stored, ids, [bodies_of(each.records) for each in found]
 
-    count, places, ids, bodies = run(scenario)
-    assert places == [(0, 1, 2), (1, 0, 1), (0, 3, 1)]
+    count, stored, ids, bodies = run(scenario)
+    assert stored == [(0, 1, 2), (1, 0, 1), (0, 3, 1)]
     assert bodies == [[b"first", b"a", b"b", b"d"], [b"c"]]
     assert ids == ([1, 0, 0] if make is batch else [0, 0, 0])
     assert count == 2
@@ -203,7 +203,7 @@ def test_sends_that_wait_for_a_sync_that_fails_are_refused(caplog):
         disk.error = StorageError("commitlog", 7, "no space left on device")
         asked = [batch(ORDERS_0, b"a"), batch(ORDERS_0, b"b"), batch(ORDERS_0, b"c")]
         sends = [asyncio.ensure_future(shell.ask(request, PEER)) for request in asked]
-        await turns()
+        await let_run()
         end = disk.appended_end
         disk.gate.set()
         errors = await asyncio.gather(*sends, return_exceptions=True)
@@ -218,9 +218,9 @@ def test_stopping_stores_what_waits_for_a_sync():
     async def scenario(shell, disk):
         disk.gate.clear()
         sends = [asyncio.ensure_future(shell.ask(batch(ORDERS_0, b"a"), PEER)) for _ in range(3)]
-        await turns()
+        await let_run()
         stopping = asyncio.ensure_future(shell.stop_serving())
-        await turns()
+        await let_run()
         disk.gate.set()
         replies = await asyncio.gather(*sends)
         await stopping
@@ -234,7 +234,7 @@ def test_without_sync_a_send_is_answered_and_wakes_pulls_at_once(flush):
     async def scenario(shell, disk):
         disk.gate.clear()
         waiting = asyncio.ensure_future(shell.ask(pull(suspend_ms=10_000), PEER))
-        await turns()
+        await let_run()
         await shell.ask(send(), PEER)
         return (await waiting).next_begin
 
@@ -299,7 +299,7 @@ def test_request_that_fails_by_a_mistake_of_ours_is_answered_with_1(caplog):
 def test_deleted_topic_ends_waiting_pulls():
     async def scenario(shell, _):
         waiting = asyncio.ensure_future(shell.ask(pull(suspend_ms=10_000), PEER))
-        await turns()
+        await let_run()
         await shell.ask(DeleteTopic("orders"), PEER)
         with pytest.raises(BrokerError) as caught:
             await waiting
@@ -311,10 +311,10 @@ def test_deleted_topic_ends_waiting_pulls():
 def test_cancelled_pull_waits_no_more():
     async def scenario(shell, _):
         waiting = asyncio.ensure_future(shell.ask(pull(suspend_ms=10_000), PEER))
-        await turns()
+        await let_run()
         before = shell.held_count(PEER)
         waiting.cancel()
-        await turns()
+        await let_run()
         return before, shell.held_count(PEER)
 
     assert run(scenario) == (1, 0)
@@ -327,7 +327,7 @@ def test_pull_ends_with_its_time():
     assert run(scenario) is PullStatus.NO_NEW_MESSAGE
 
 
-def test_stop_answers_what_waits_and_saves_the_progress():
+def test_stop_answers_held_requests_and_saves_committed_offsets():
     async def whole():
         broker = EngineUnderTest(flush="sync")
         shell = EngineShell(broker.engine, broker.store, broker.config)
@@ -335,7 +335,7 @@ def test_stop_answers_what_waits_and_saves_the_progress():
         await shell.ask(CreateTopic(TopicConfig("orders", 2, 2)), PEER)
         sending = asyncio.ensure_future(shell.ask(send(), PEER))
         waiting = asyncio.ensure_future(shell.ask(pull(suspend_ms=10_000, commit=1), PEER))
-        await turns()
+        await let_run()
         await shell.stop_serving()
         with pytest.raises(BrokerError, match="stopping"):
             await shell.ask(send(), PEER)

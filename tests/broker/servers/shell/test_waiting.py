@@ -43,7 +43,7 @@ class TestHeldPulls:
         assert pulls.take_all() == [other]
         assert (len(pulls), pulls.count_of(2)) == (0, 0)
 
-    def test_limit_is_told(self):
+    def test_the_limit_is_known(self):
         pulls = HeldPulls(count_max=1)
         assert not pulls.is_full
         pull = held()
@@ -55,7 +55,7 @@ class TestHeldPulls:
 
 
 class Disk:
-    """A log whose sync ends when the test says so."""
+    """A log whose sync ends when the test releases it."""
 
     def __init__(self):
         self.appended, self.count, self.error = 0, 0, None
@@ -108,7 +108,7 @@ def test_what_a_sync_reached_is_not_synced_again():
     assert asyncio.run(scenario()) == (1, [3])
 
 
-def test_failed_sync_is_told_and_the_thread_ends_cleanly():
+def test_a_failed_sync_is_reported_and_the_thread_ends_cleanly():
     async def scenario():
         disk, failures = Disk(), []
         disk.error = OSError("no space")

@@ -19,12 +19,12 @@ def _no_collection():
     gc.enable()
 
 
-async def _connect_and_stop(turns: int) -> socket.socket:
+async def _connect_and_stop(loop_turns: int) -> socket.socket:
     front = GrpcFront("127.0.0.1", 0)
     front.begin(plain_port=1, tls_port=1)
     # The kernel accepts it; the loop has not seen it yet.
     client = socket.create_connection(("127.0.0.1", front.port), timeout=10)
-    for _ in range(turns):
+    for _ in range(loop_turns):
         await asyncio.sleep(0)
     await front.close()
     return client
@@ -32,8 +32,8 @@ async def _connect_and_stop(turns: int) -> socket.socket:
 
 # A connection that is forgotten would be closed by the collector, which hides the mistake.
 @pytest.mark.usefixtures("_no_collection")
-@pytest.mark.parametrize("turns", range(8))
-def test_a_connection_that_was_just_accepted_is_let_go(turns: int) -> None:
-    client = asyncio.run(_connect_and_stop(turns))
+@pytest.mark.parametrize("loop_turns", range(8))
+def test_a_connection_that_was_just_accepted_is_closed(loop_turns: int) -> None:
+    client = asyncio.run(_connect_and_stop(loop_turns))
     with client, contextlib.suppress(ConnectionResetError):
         assert client.recv(1) == b""

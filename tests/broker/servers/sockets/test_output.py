@@ -61,7 +61,7 @@ def test_full_socket_keeps_the_rest_here_until_it_has_room():
     assert output.size == 0
 
 
-def test_buffers_are_let_go_when_nobody_reads():
+def test_buffers_are_released_when_the_connection_is_lost():
     transport = FullTransport(room=0)
     output = output_over(transport)
     body = bytearray(2 * MIB)
