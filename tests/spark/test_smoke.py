@@ -67,7 +67,7 @@ def test_a_running_stream_sees_what_arrives_and_commits_its_group(
     queries.until(query, lambda: sum(seen) == 10)
     loader.put(queue, 5)
     queries.until(query, lambda: sum(seen) == 15)
-    committed = loader.cluster.progress
+    committed = loader.cluster.committed_offsets
     queries.until(query, lambda: committed(f"group-{topic}", [queue]) == {queue: 15})
 
 
