@@ -9,25 +9,26 @@ import argparse
 import importlib
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NoReturn, TypeAlias
 
-from rocketmq_cli.suggest import did_you_mean
+from rocketmq_cli.usage import did_you_mean
 
+Verbs: TypeAlias = "argparse._SubParsersAction[Any]"
 VERBS: Final = {
     "serve": "run the bundled broker",
-    "demo": "broker, orders and a streaming query over them, in one command",
+    "demo": "start a broker, orders and a streaming query over them",
     "topic": "list, describe, create, alter and delete topics",
     "produce": "send lines or JSON as messages",
     "tail": "print a topic's messages",
-    "group": "list and describe consumer groups, move their offsets",
-    "lag": "how far a group is behind, once or again and again",
+    "group": "create, list and describe consumer groups, move their offsets",
+    "lag": "show how far a group is behind, once or repeatedly",
     "message": "get one message by its id, key or offset",
     "dlq": "list dead letters and send them again",
-    "checkpoint": "what a Spark checkpoint says about offsets",
+    "checkpoint": "show the offsets in a Spark checkpoint",
     "check": "find what is wrong with a set-up",
-    "ui": "topics, groups, lag and messages as web pages",
-    "fsck": "verify a stopped broker's data directory",
+    "ui": "a cluster's topics, groups, lag and messages as web pages",
+    "fsck": "verify a stopped broker's data directory, or repair it",
     "bench": "how fast a cluster takes and gives messages",
 }
 _CHOICES = re.compile(r"invalid choice: '?([^']*?)'? \(")
@@ -55,6 +56,15 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps descriptions, and keeps the lines of examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+
 class _Version(argparse.Action):
     """Looks the version up only when asked: help must not wait for it."""
 
@@ -69,12 +79,40 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def add_verb(
+    verbs: Verbs,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    examples: str,
+    *,
+    summary: str | None = None,
+    description: str | None = None,
+) -> argparse.ArgumentParser:
+    """Add a verb that `run` executes. `examples` has one a line, and may end with notes."""
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=summary or VERBS[name],
+        description=description,
+        formatter_class=_HelpFormatter,
+        epilog=f"examples:\n{examples}",
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_noun(verbs: Verbs, name: str, example: str) -> Verbs:
+    """Add a noun, such as `topic`, and return where its own verbs are added."""
+    noun = verbs.add_parser(name, help=VERBS[name], epilog=f"example: {example}")
+    actions: Verbs = noun.add_subparsers(metavar="ACTION", required=True)
+    return actions
+
+
 def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The command line. With words, only the verb that they name gets its options."""
     parser = Parser(
         prog="rmq",
         description="RocketMQ from the command line, and a small broker of its own.",
-        epilog="rmq VERB --help says more of a verb, with examples.",
+        epilog="rmq VERB --help describes a verb, with examples.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)

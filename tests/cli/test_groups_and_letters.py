@@ -61,7 +61,7 @@ def test_topics_and_groups_are_made_with_attributes(
     assert main(["group", "create", readers, *named, *where]) == 0
     assert capsys.readouterr().out.endswith(f"group {readers} is created\n")
     assert main(["group", "create", readers, *named, *where]) == EXIT_USAGE
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_nothing_is_made_for_lite_topics(

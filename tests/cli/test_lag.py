@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocketmq_broker.broker import Broker
-from rocketmq_cli.groups.lag import IncompleteProgressError, group_offsets, group_queues
+from rocketmq_cli.groups.lag import IncompleteOffsetsError, group_offsets, group_queues
 from rocketmq_cli.main import main
 from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, EXIT_INTERRUPTED
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -70,7 +70,7 @@ def test_lag_is_not_known_when_a_broker_does_not_tell(
     shown = capfd.readouterr()
     row = json.loads(shown.out)
     assert (row["lag"], row["unanswered"]) == (2, ["broker-b"])
-    assert shown.err.startswith("rmq: where group 'g' stands at broker-b is not known")
+    assert shown.err.startswith("rmq: the offsets of group 'g' at broker-b are unknown")
     assert main(["lag", "g", "--max", "1", "--name-server", torn.address]) == EXIT_EXCEEDED
     assert main(["lag", "g", "--name-server", torn.address]) == EXIT_FAILED
 
@@ -81,7 +81,7 @@ def test_describe_shows_what_is_known_and_fails(
     assert main(["group", "describe", "g", "--name-server", torn.address]) == EXIT_FAILED
     shown = capfd.readouterr()
     assert "group g: at least 0 members, lag at least 2" in shown.out
-    assert "broker-b is not known" in shown.err
+    assert "broker-b are unknown" in shown.err
     words = ["group", "describe", "g", "--json", "--name-server", torn.address]
     assert main(words) == EXIT_FAILED
     assert json.loads(capfd.readouterr().out)["lag"] == 2
@@ -93,7 +93,7 @@ def test_the_problem_is_handed_on_beside_what_is_known(torn: ScriptedBroker) -> 
         assert places.queues.keys() == {QUEUE}
         assert places.problem is not None
         assert places.problem.missing.keys() == {"broker-b"}
-        with pytest.raises(IncompleteProgressError):
+        with pytest.raises(IncompleteOffsetsError):
             group_queues(cluster, "g")
 
 
@@ -162,7 +162,7 @@ def test_a_watch_outlives_a_broker_that_is_away_and_ends_when_interrupted(
     words = ["lag", "g", "--watch", "2", "--max", "4", "--name-server", torn.address]
     assert main(words) == EXIT_INTERRUPTED
     assert pauses == [2.0, 2.0]
-    assert capfd.readouterr().err.count("broker-b is not known") == 2
+    assert capfd.readouterr().err.count("broker-b are unknown") == 2
 
 
 class Clock:

@@ -67,4 +67,4 @@ def test_what_is_known_is_shown_and_that_it_is_not_all_is_a_failure(
     shown = capfd.readouterr()
     assert json.loads(shown.out)[field] == value
     assert code == (EXIT_FAILED if is_torn else 0)
-    assert ("broker-b did not tell" in shown.err) == is_torn
+    assert ("broker-b did not report" in shown.err) == is_torn

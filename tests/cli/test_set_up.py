@@ -116,7 +116,7 @@ def test_a_planned_batch_whose_beginning_is_not_kept_is_refused(
 ) -> None:
     write_offsets(tmp_path, 7, offset_of({"0": 500, "1": 20}, {"1": 7}))
     assert main(["checkpoint", "show", str(tmp_path), "--as-starting-offsets"]) == EXIT_USAGE
-    assert "does not say where it begins" in capsys.readouterr().err
+    assert "does not contain its start" in capsys.readouterr().err
     assert main(["checkpoint", "show", str(tmp_path), "--json"]) == 0
     shown = [json.loads(line)["start"] for line in capsys.readouterr().out.splitlines()]
     assert shown == [None, 7]
@@ -181,9 +181,7 @@ QUEUE = QueueId("orders", "broker-a", 0)
 def found_at(broker: ScriptedBroker, timeout_ms: int = 5_000) -> list[Finding]:
     settings = ConnectionSettings(name_servers=(broker.address,))
     return [
-        found
-        for found in check_cluster.look_at(settings, None, timeout_ms)
-        if found.what == "broker"
+        found for found in check_cluster.check(settings, None, timeout_ms) if found.what == "broker"
     ]
 
 

@@ -82,7 +82,7 @@ def test_a_broker_that_keeps_a_group_to_itself_is_named(broker: ScriptedBroker) 
 
     broker.script = by_turns
     (problem,) = look_at(broker).problems
-    assert "'billing' stands at broker-b is not known" in problem
+    assert "'billing' at broker-b are unknown" in problem
 
 
 def test_a_cluster_that_is_away_is_a_problem(broker: ScriptedBroker) -> None:

@@ -19,9 +19,8 @@ from rocketmq_cli.arguments import VERBS, make_parser, parse
 from rocketmq_cli.commands.produce import LINE_SIZE_MAX, paced, read_lines
 from rocketmq_cli.connection import connection_settings
 from rocketmq_cli.main import main
-from rocketmq_cli.terminal.output import Record, moment, show
+from rocketmq_cli.terminal.output import Record, format_table, format_time, moment, show
 from rocketmq_cli.terminal.progress import CountLine
-from rocketmq_cli.terminal.table import format_table, format_time
 from rocketmq_cli.times import parse_duration_ms, parse_moment_ms
 from rocketmq_cli.usage import EXIT_USAGE, UsageError
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from rocketmq_cli.checks.findings import Finding, fail, note, ok
-from rocketmq_cli.suggest import did_you_mean
+from rocketmq_cli.usage import did_you_mean
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (
@@ -22,14 +22,14 @@ from rocketmq_wire.plural import plural
 from rocketmq_wire.requests.brokers import GetBrokerSettings, SettingsReply
 
 _TIMEOUT_MS: Final = 3_000
-# A refusal is an answer, and so is that these endpoints have no such call; all else is none.
+# A refusal is an answer, and so is the error that a gRPC endpoint has no such request.
 _ANSWERS: Final = (BrokerError, NotOverGrpcError)
 
 
-def look_at(
+def check(
     settings: ConnectionSettings, topic: str | None, timeout_ms: int = _TIMEOUT_MS
 ) -> Iterator[Finding]:
-    """Look at a cluster; stops where nothing behind can work."""
+    """Check a cluster; stop at a problem that makes later checks useless."""
     settings = replace(settings, request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)
     where = settings.cluster_address
     with open_cluster(settings) as cluster:
@@ -66,11 +66,11 @@ def _broker(what: str, answer: SettingsReply | RocketMQError) -> Finding:
         return fail(
             "broker",
             f"{what} does not answer as a broker does: {answer}",
-            "look whether it is overloaded or another program, and into its log; that address is "
+            "check whether it is overloaded or another program, and read its log; that address is "
             "what the broker advertises (brokerIP1)",
         )
     if isinstance(answer, RocketMQError):
-        return note("broker", f"{what} answers, and does not show its settings: {answer}")
+        return note("broker", f"{what} answers, but does not show its settings: {answer}")
     if answer.settings.get("enablePropertyFilter", "true") == "false":
         return note("broker", what, "SQL92 filters are off there (enablePropertyFilter=false)")
     return ok("broker", what)
@@ -84,7 +84,7 @@ def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
         yield fail(
             "topic",
             f"there is no topic {topic}.{did_you_mean(topic, names)}",
-            f"rmq topic create {topic} makes it",
+            f"rmq topic create {topic} creates it",
         )
         return
     except RocketMQError as error:

@@ -1,17 +1,17 @@
-"""`rmq bench`: how fast a cluster takes messages from here, and gives them back."""
+"""`rmq bench`: measures how fast this machine sends messages to a cluster and reads them."""
 
 from __future__ import annotations
 
 import argparse
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, connection_settings
-from rocketmq_cli.suggest import confirm
 from rocketmq_cli.terminal.output import Record, add_json_option, show
 from rocketmq_cli.terminal.progress import CountLine
-from rocketmq_cli.usage import EXIT_FAILED, report, require_positive
+from rocketmq_cli.usage import EXIT_FAILED, confirm, report, require_positive
 from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
@@ -30,22 +30,22 @@ _TITLES = {
 }
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `bench`."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "bench",
-        help="how fast a cluster takes and gives messages",
-        description="Makes a topic of its own, sends messages in batches, reads them, and deletes "
-        "the topic. One process, no Spark: the project's own measurements are ./run bench.",
-        epilog="example: rmq bench --messages 200000 --size 100 --yes",
+        _bench,
+        "  rmq bench --messages 200000 --size 100 --yes",
+        description="Creates a topic, sends messages in batches, reads them, and deletes the "
+        "topic. It is one process without Spark; ./run bench has the project's own measurements.",
     )
     parser.add_argument("--messages", type=int, default=100_000, help="how many (default: 100000)")
     parser.add_argument("--size", type=int, default=100, help="body bytes (default: 100)")
-    parser.add_argument("--queues", type=int, default=8, help="queues a broker (default: 8)")
+    parser.add_argument("--queues", type=int, default=8, help="queues per broker (default: 8)")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     add_json_option(parser)
     add_connection_options(parser)
-    parser.set_defaults(run=_bench)
 
 
 def _bench(args: argparse.Namespace) -> int:
@@ -79,13 +79,13 @@ def _bench(args: argparse.Namespace) -> int:
     show(results, _TITLES, as_json=args.json)
     read = results[1]["messages"]
     if read != args.messages:
-        report(f"{plural(args.messages, 'message')} sent, {read:,} of them came back")
+        report(f"{plural(args.messages, 'message')} sent, {read:,} of them were read")
         return EXIT_FAILED
     return 0
 
 
 def _bodies(count: int, size: int) -> Iterator[list[bytes]]:
-    """Bodies of one size that differ, so that nothing on the way is the same twice."""
+    """Yield bodies of one size that all differ, so that nothing can be cached or compressed."""
     step = _BATCH * 8
     for first in range(0, count, step):
         numbers = range(first, min(first + step, count))
@@ -93,7 +93,7 @@ def _bodies(count: int, size: int) -> Iterator[list[bytes]]:
 
 
 def _await_listed(cluster: Cluster, topic: str, count: int) -> None:
-    """Brokers list what they acknowledged a little later; they get ten seconds for it."""
+    """Wait, at most ten seconds, until the brokers list what they acknowledged."""
     give_up_at = time.monotonic() + _LISTED_WITHIN_S
     while time.monotonic() < give_up_at:
         stats = cluster.topic_stats(topic).values()

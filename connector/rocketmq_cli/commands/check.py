@@ -1,12 +1,13 @@
-"""`rmq check`: looks at everything a first query needs, and says what to do about what is wrong."""
+"""`rmq check`: checks what a first query needs, and says how to repair it."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import (
     NAME_SERVER_VARIABLE,
     add_connection_options,
@@ -19,22 +20,20 @@ if TYPE_CHECKING:
     from rocketmq_cli.checks.findings import Finding
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `check`."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "check",
-        help="find what is wrong with a set-up",
+        _check,
+        "  rmq check\n  rmq check --name-server mq:9876 --topic orders",
         description="Checks Java, Python, Spark and whether Spark finds the source; with a name "
-        "server also whether every broker can be reached, and a topic. Exit code 1: something "
-        "will not work.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  rmq check\n  rmq check --name-server mq:9876 --topic orders",
+        "server also whether every broker is reachable, and a topic. Exit code 1: a check failed.",
     )
-    parser.add_argument("--topic", help="a topic that is to be read")
-    parser.add_argument("--no-spark", action="store_true", help="only the cluster")
+    parser.add_argument("--topic", help="a topic that a query will read")
+    parser.add_argument("--no-spark", action="store_true", help="check only the cluster")
     add_json_option(parser)
     add_connection_options(parser)
-    parser.set_defaults(run=_check)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -62,8 +61,8 @@ def _findings(args: argparse.Namespace) -> Iterator[Finding]:
     for check in checks:
         yield from check()
     if args.name_server or args.endpoints or os.environ.get(NAME_SERVER_VARIABLE):
-        yield from check_cluster.look_at(connection_settings(args), args.topic)
+        yield from check_cluster.check(connection_settings(args), args.topic)
     else:
         yield findings.note(
-            "cluster", "not looked at", "give --name-server HOST:PORT to have it checked, too"
+            "cluster", "not checked", "give --name-server HOST:PORT to check it, too"
         )

@@ -1,4 +1,4 @@
-"""`rmq checkpoint show`: what a Spark checkpoint says about a query's offsets."""
+"""`rmq checkpoint show`: shows the offsets in a query's Spark checkpoint."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from rocketmq_cli.arguments import Verbs, add_noun, add_verb
 from rocketmq_cli.terminal.output import Record, add_json_option, show
 from rocketmq_cli.usage import UsageError
 
@@ -24,32 +25,27 @@ _POP_FIELDS = {"batch", "run", "version"}
 
 
 class _Sources(NamedTuple):
-    """RocketMQ's sources in a batch, by their number in the query, or their name."""
+    """RocketMQ's sources in a batch, by their number or name in the query."""
 
     offsets: Mapping[str, SourceOffset]
     popping: tuple[str, ...] = ()
-    """Those with consumeMode=pop, whose offset is a count."""
+    """Sources with consumeMode=pop, whose offset is a count."""
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `checkpoint` with its own verb."""
-    checkpoint = verbs.add_parser(
-        "checkpoint",
-        help="what a Spark checkpoint says about offsets",
-        epilog="example: rmq checkpoint show /data/checkpoints/orders",
-    )
-    actions = checkpoint.add_subparsers(metavar="ACTION", required=True)
-    parser = actions.add_parser(
+    actions = add_noun(verbs, "checkpoint", "rmq checkpoint show /data/checkpoints/orders")
+    parser = add_verb(
+        actions,
         "show",
-        help="the offsets of a batch, the newest finished one by default",
-        description="Shows where the RocketMQ sources of a query would go on; of a batch that is "
-        "planned and not finished, where it begins and ends. It is run again, so a new query that "
-        "is to go on there begins where it begins.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
+        _show,
         "  rmq checkpoint show /data/checkpoints/orders\n"
         "  rmq checkpoint show /data/checkpoints/orders --as-starting-offsets\n"
         '      the text for option("startingOffsets", …) of a new query',
+        summary="show the offsets of a batch, by default of the newest finished one",
+        description="Shows where the RocketMQ sources of a query would resume. For a batch that is "
+        "planned but not finished it shows the start and the end: Spark runs the batch again, so "
+        "a new query that replaces this one begins at its start.",
     )
     parser.add_argument("directory", metavar="DIR", help="the query's checkpointLocation")
     parser.add_argument("--batch", type=int, metavar="ID", help="this batch instead")
@@ -58,7 +54,6 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         "--as-starting-offsets", action="store_true", help="as text for startingOffsets"
     )
     add_json_option(parser)
-    parser.set_defaults(run=_show)
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -74,7 +69,7 @@ def _show(args: argparse.Namespace) -> int:
         raise UsageError(f"batch {batch} is not in the checkpoint, which has {known}")
     is_finished = batch in finished
     sources = _wanted(_sources(planned[batch]), batch, args.source)
-    # Where an unfinished batch begins; a finished one is not run again.
+    # An unfinished batch is run again from its start.
     starts: dict[str, dict[QueueId, int]] = {}
     if not is_finished:
         before = _sources(planned[batch - 1]) if batch - 1 in planned else _Sources({})
@@ -117,12 +112,12 @@ def _wanted(sources: _Sources, batch: int, wanted: str | None) -> Mapping[str, S
     if wanted in sources.popping or (sources.popping and not sources.offsets):
         raise UsageError(
             f"source {wanted or ', '.join(sources.popping)} of batch {batch} pops "
-            "(consumeMode=pop): its brokers know where it goes on, the checkpoint only counts "
-            "batches. `rmq lag GROUP` shows the group's progress"
+            "(consumeMode=pop): its brokers keep the group's offsets, the checkpoint only counts "
+            "batches. `rmq lag GROUP` shows the group's lag"
         )
     if wanted is not None:
         if wanted not in sources.offsets:
-            raise UsageError(f"source {wanted} is none of RocketMQ's in batch {batch}")
+            raise UsageError(f"source {wanted} is not one of RocketMQ's in batch {batch}")
         return {wanted: sources.offsets[wanted]}
     if not sources.offsets:
         raise UsageError(f"no source of batch {batch} is RocketMQ's")
@@ -130,11 +125,11 @@ def _wanted(sources: _Sources, batch: int, wanted: str | None) -> Mapping[str, S
 
 
 def _require_starts(batch: int, planned: SourceOffset, starts: Mapping[QueueId, int]) -> None:
-    """Raise UsageError when the checkpoint does not say any more where a batch begins."""
+    """Raise UsageError if the checkpoint does not contain the start of a batch any more."""
     unknown = sorted(planned.offsets.keys() - starts.keys())
     if unknown:
         raise UsageError(
-            f"batch {batch} is not finished, and the checkpoint does not say where it begins in "
+            f"batch {batch} is not finished, and the checkpoint does not contain its start in "
             f"{unknown[0]}: it has no offsets of batch {batch - 1}"
         )
 
@@ -155,23 +150,23 @@ def _batches(root: Path, folder: str) -> dict[int, Path]:
 
 
 def _newest(planned: dict[int, Path], finished: dict[int, Path]) -> int:
-    """The newest finished batch whose offsets are kept; a new query has only its planned one."""
+    """The newest finished batch that has offsets, or the only planned one of a new query."""
     done = [batch for batch in planned if batch in finished]
     return max(done) if done else min(planned)
 
 
 def _sources(path: Path) -> _Sources:
-    """What a batch says of RocketMQ's sources.
+    """Read the offsets of RocketMQ's sources from a batch's file.
 
-    Spark's file: a version, the batch's metadata, then a line a source; from version 2 on with the
-    source's name in front.
+    Spark writes a version, the batch's metadata, then one line a source; in version 2 the line
+    begins with the source's name.
     """
     from pyspark_rocketmq.errors import CheckpointError
     from pyspark_rocketmq.planning.checkpoint import SourceOffset
 
     version, *lines = path.read_text().splitlines()
     if version not in ("v1", "v2") or not lines:
-        raise UsageError(f"{path} is written in a form ({version!r}) that is not known here")
+        raise UsageError(f"{path} has an unknown format ({version!r})")
     found: dict[str, SourceOffset] = {}
     popping: list[str] = []
     for number, line in enumerate(lines[1:]):
@@ -187,5 +182,5 @@ def _sources(path: Path) -> _Sources:
             else:
                 found[name] = SourceOffset.from_json(value)
         except (ValueError, CheckpointError):
-            continue  # Another source's.
+            continue  # The offset of another kind of source.
     return _Sources(found, tuple(popping))

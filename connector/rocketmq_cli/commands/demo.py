@@ -1,7 +1,7 @@
-"""`rmq demo`: the bundled broker, orders that keep coming, and a streaming query over them.
+"""`rmq demo`: runs the bundled broker, sends orders, and runs a streaming query over them.
 
-Shows on one screen what the project is for: `format("rocketmq")` without any registration, results
-while messages arrive, and the consumer group's progress at the broker.
+The demo shows `format("rocketmq")` without any registration, results while messages arrive, and the
+consumer group's committed offsets at the broker.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rocketmq_cli.terminal.table import format_table
+from rocketmq_cli.arguments import Verbs, add_verb
+from rocketmq_cli.terminal.output import format_table
 from rocketmq_cli.usage import UsageError
 
 if TYPE_CHECKING:
@@ -33,14 +34,14 @@ _POLL_S = 0.2
 _LAG_TIMEOUT_S = 10
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `demo`."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "demo",
-        help="broker, orders and a streaming query over them, in one command",
-        description="Starts the bundled broker, sends it orders, and adds them up with Spark.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  rmq demo --short\n  rmq demo --orders 20000 --endpoints",
+        _demo,
+        "  rmq demo --short\n  rmq demo --orders 20000 --endpoints",
+        description="Starts the bundled broker, sends orders to it, and sums them up with Spark.",
     )
     parser.add_argument("--orders", type=int, default=6_000, help="how many (default: 6000)")
     parser.add_argument("--short", action="store_true", help="2,000 orders")
@@ -49,9 +50,8 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         "--class-archive",
         type=Path,
         metavar="FOLDER",
-        help="keep Spark's loaded classes here, for a quicker start the next time",
+        help="store Spark's loaded classes here, so that the next start is faster",
     )
-    parser.set_defaults(run=_demo)
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -60,20 +60,20 @@ def _demo(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise UsageError("the demo needs Spark: pip install 'pyspark-rocketmq[spark]'") from error
 
-    # Told to end, it still stops the broker and Spark and leaves nothing behind.
+    # SIGTERM, too, stops the broker and Spark and removes their files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="rocketmq-demo-"))
     try:
         _run(args, directory)
     except Exception:
-        # What Spark said about it is in a file that is about to go.
+        # Spark logs the reason to a file that is removed below.
         for log in directory.glob("*.log"):
             sys.stderr.write(log.read_text(errors="replace")[-4_000:])
         raise
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    _say(f"done in {time.monotonic() - began:.0f} s, everything is cleaned up")
+    _print(f"done in {time.monotonic() - began:.0f} s, everything is cleaned up")
     return 0
 
 
@@ -83,11 +83,11 @@ def _run(args: argparse.Namespace, directory: Path) -> None:
 
     count = 2_000 if args.short else args.orders
     with BrokerProcess(directory / "broker") as broker:
-        _say(f"broker is up: nameServer {broker.name_server}, endpoints {broker.endpoints}")
+        _print(f"broker is up: nameServer {broker.name_server}, endpoints {broker.endpoints}")
         orders = OrderStream(broker.name_server, TOPIC, QUEUES, count)
         orders.start()
         try:
-            _say(
+            _print(
                 f"sending {count:,} orders into {QUEUES} queues of topic {TOPIC!r}; starting Spark"
             )
             _aggregate(args, directory, broker, orders)
@@ -110,16 +110,16 @@ def _aggregate(
             else ("nameServer", broker.name_server)
         )
         query = _start_query(spark, directory, connect)
-        _say(f'reading: spark.readStream.format("rocketmq").option{connect} ...')
-        orders.go_on()
+        _print(f'reading: spark.readStream.format("rocketmq").option{connect} ...')
+        orders.send_rest()
         _follow(query, orders)
         _show_result(spark)
-        _show_progress(broker.name_server)
+        _show_committed_offsets(broker.name_server)
         query.stop()
     finally:
         if archive is not None:
             if not archive.exists:
-                _say("keeping Spark's loaded classes, so that the next start is quicker")
+                _print("storing Spark's loaded classes, so that the next start is faster")
             end_jvm(spark, archive)
         else:
             spark.stop()
@@ -134,7 +134,7 @@ def _start_query(spark: SparkSession, directory: Path, connect: tuple[str, str])
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
         .option("group", GROUP)
-        # Four small ranges are read best by one task: a task costs more than they do.
+        # One task reads the four small ranges fastest: each further task costs more than it saves.
         .option("maxPartitions", "1")
         .load()
     )
@@ -158,7 +158,7 @@ def _start_query(spark: SparkSession, directory: Path, connect: tuple[str, str])
 
 
 def _follow(query: StreamingQuery, orders: OrderStream) -> None:
-    """Say what every batch read, until all that was sent has been."""
+    """Print what every batch read, until the query has read all orders."""
     read = 0
     seen = -1
     give_up_at = time.monotonic() + _TIMEOUT_S
@@ -172,7 +172,7 @@ def _follow(query: StreamingQuery, orders: OrderStream) -> None:
             if progress.batchId > seen and progress.numInputRows:
                 seen = progress.batchId
                 read += progress.numInputRows
-                _say(
+                _print(
                     f"  batch {seen}: {progress.numInputRows:,} orders in"
                     f" {progress.durationMs['triggerExecution']} ms; {read:,} read,"
                     f" {orders.sent:,} sent"
@@ -199,8 +199,8 @@ def _show_result(spark: SparkSession) -> None:
     )
 
 
-def _show_progress(name_server: str) -> None:
-    """The group's offsets as the broker keeps them: any RocketMQ tool sees the same."""
+def _show_committed_offsets(name_server: str) -> None:
+    """Print the group's committed offsets at the broker, which any RocketMQ tool can read."""
     from rocketmq_client.cluster import open_cluster
     from rocketmq_client.settings import ConnectionSettings
 
@@ -214,7 +214,7 @@ def _show_progress(name_server: str) -> None:
                 queue: offset if isinstance(offset, int) else 0 for queue, offset in stored.items()
             }
             lag = sum(ends[queue] - committed[queue] for queue in queues)
-            # The query commits a batch when it looks for the next one: at once, but afterwards.
+            # The query commits a batch when it plans the next one, shortly after the batch.
             if lag == 0 or time.monotonic() > give_up_at:
                 break
             time.sleep(_POLL_S)
@@ -234,5 +234,5 @@ def _show_progress(name_server: str) -> None:
     sys.stdout.flush()
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, flush=True)

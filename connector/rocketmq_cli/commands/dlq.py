@@ -1,4 +1,4 @@
-"""`rmq dlq`: what consumers gave up on, and sending it again."""
+"""`rmq dlq`: lists the dead letters of consumer groups, and sends them again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rocketmq_cli.arguments import Verbs, add_noun, add_verb
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
 from rocketmq_cli.terminal.progress import CountLine
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
         StoredMessage,
     )
 
-# The group whose progress in a dead-letter topic says what was sent again.
+# The group whose committed offsets in a dead-letter topic say what was sent again.
 REPLAY_GROUP = "rmq-dlq-replay"
 _TITLES = {
     "group": "group",
@@ -36,48 +37,38 @@ _TITLES = {
 }
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `dlq` with its own verbs."""
-    dlq = verbs.add_parser(
-        "dlq",
-        help="list dead letters and send them again",
-        epilog="example: rmq dlq list",
-    )
-    actions = dlq.add_subparsers(metavar="ACTION", required=True)
-
-    listed = actions.add_parser(
+    actions = add_noun(verbs, "dlq", "rmq dlq list")
+    listed = add_verb(
+        actions,
         "list",
-        help="groups with dead letters, and how many",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
+        _list,
         "  rmq dlq list\n"
         "  rmq dlq list billing --json\n"
-        "  rmq tail '%DLQ%billing' --json          the letters themselves",
+        "  rmq tail '%DLQ%billing' --json          the dead letters themselves",
+        summary="count the dead letters of each group",
     )
     listed.add_argument("group", nargs="?", help="only this group")
-    listed.set_defaults(run=_list)
-    add_json_option(listed)
-
-    replay = actions.add_parser(
+    replay = add_verb(
+        actions,
         "replay",
-        help="send a group's dead letters to their topic again",
-        description="Sends every dead letter of a group that was not yet sent again to the topic "
-        "it came from. What was sent is remembered at the broker as the progress of the group "
-        f"{REPLAY_GROUP}: an interrupted replay goes on where it was, and may repeat one letter.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
-        "  rmq dlq replay billing                  what would be sent\n"
+        _replay,
+        "  rmq dlq replay billing                  only count\n"
         "  rmq dlq replay billing --execute\n"
         "  rmq dlq replay billing --to orders-again --limit 100 --execute",
+        summary="send a group's dead letters to their topic again",
+        description="Sends every dead letter of a group that was not replayed before to its "
+        "original topic. The broker stores how far the replay came as the committed offsets of "
+        f"the group {REPLAY_GROUP}: the next replay resumes there, and may repeat one dead letter.",
     )
     replay.add_argument("group")
-    replay.add_argument("--to", metavar="TOPIC", help="this topic instead of each letter's own")
-    replay.add_argument("--limit", type=int, metavar="N", help="at most so many")
+    replay.add_argument("--to", metavar="TOPIC", help="this topic instead of the original one")
+    replay.add_argument("--limit", type=int, metavar="N", help="at most N dead letters")
     replay.add_argument("--again", action="store_true", help="also those that were sent before")
-    replay.add_argument("--execute", action="store_true", help="do it; without, it is only counted")
-    replay.set_defaults(run=_replay)
-    add_json_option(replay)
+    replay.add_argument("--execute", action="store_true", help="send them (default: only count)")
     for parser in (listed, replay):
+        add_json_option(parser)
         add_connection_options(parser)
 
 
@@ -95,12 +86,12 @@ def _list(args: argparse.Namespace) -> int:
     if not records and not args.json:
         print("no dead letters" + (f" of {args.group}" if args.group else ""))
     for broker in sorted(missing):
-        report(f"{broker} did not tell its dead letters")
+        report(f"{broker} did not report its dead letters")
     return EXIT_FAILED if missing else 0
 
 
 def _summary(cluster: Cluster, group: str, missing: set[str]) -> Record:
-    """What is known of a group's letters; brokers that do not tell come to `missing`."""
+    """Count a group's dead letters; brokers that do not answer are added to `missing`."""
     from rocketmq_cli.commands.topic import silent_brokers
     from rocketmq_wire.model import DEAD_LETTER_PREFIX
 
@@ -143,8 +134,8 @@ def _replay(args: argparse.Namespace) -> int:
         }
         show([record], {}, as_json=True)
     elif not args.execute:
-        letters = plural(replay.count, "dead letter")
-        print(f"{letters} of {args.group} would be sent again: give --execute")
+        dead_letters = plural(replay.count, "dead letter")
+        print(f"{dead_letters} of {args.group} would be sent again: give --execute")
     for topic, count in sorted(sent.items()) if not args.json else ():
         print(f"sent {count:,} to {topic}")
     if args.execute:
@@ -154,7 +145,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """Which letters are to be sent again, and what was sent of each queue before."""
+    """The dead letters to send again, and how far each queue was replayed before."""
 
     cluster: Cluster
     ranges: Sequence[OffsetRange]
@@ -180,44 +171,41 @@ class _Replay:
         return sum(map(len, self.ranges))
 
     def sent_to(self, to: str | None) -> Iterator[str]:
-        """Send the letters; the topic of each."""
+        """Send the dead letters and yield the topic of each."""
         from rocketmq_cli.messages.records import read_messages
         from rocketmq_client.producer.producer import Producer
 
         with Producer(self.cluster.settings) as producer:
             for wanted in self.ranges:
-                for queue, letter in read_messages(self.cluster, [wanted], REPLAY_GROUP):
-                    message = revived(letter, to)
+                for queue, dead in read_messages(self.cluster, [wanted], REPLAY_GROUP):
+                    message = revived(dead, to)
                     producer.send(message)
-                    # One by one: what is remembered is never ahead of what was stored, nor goes
-                    # back, or the next replay would repeat what an earlier one sent.
-                    done = max(self.replayed[queue], letter.queue_offset + 1)
-                    _remember(self.cluster, queue, done)
+                    # One by one: the committed offset is never ahead of what was stored. It never
+                    # decreases either, or the next replay would repeat an earlier one.
+                    done = max(self.replayed[queue], dead.queue_offset + 1)
+                    raise_first(self.cluster.commit(REPLAY_GROUP, {queue: done}))
                     yield message.topic
 
 
-def revived(letter: StoredMessage, to: str | None) -> Message:
-    """The message that a dead letter was. Raises UsageError when its topic is not known."""
+def revived(dead: StoredMessage, to: str | None) -> Message:
+    """The original message of a dead letter. Raises UsageError if its topic is unknown."""
     from rocketmq_cli.messages.records import plain_body
     from rocketmq_wire.model import Message
     from rocketmq_wire.records.properties import KEYS, LIFECYCLE, LITE_TOPIC, TAGS
 
-    properties = dict(letter.properties)
+    properties = dict(dead.properties)
     topic = to or properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC")
+    name = f"the dead letter at {dead.topic} queue {dead.queue_index} offset {dead.queue_offset}"
     if topic is None:
-        raise UsageError(
-            f"the letter at {letter.topic} queue {letter.queue_index} offset {letter.queue_offset}"
-            " does not say which topic it came from: give --to"
-        )
-    kept = {name: text for name, text in properties.items() if name not in LIFECYCLE}
+        raise UsageError(f"{name} does not name its original topic: give --to")
+    kept = {key: text for key, text in properties.items() if key not in LIFECYCLE}
     if kept.pop(LITE_TOPIC, None) and to is None:
         raise UsageError(
-            f"the letter at {letter.topic} queue {letter.queue_index} offset {letter.queue_offset}"
-            " is of a lite topic, and lite topics are not supported: give --to to send it as an"
-            " ordinary message"
+            f"{name} is of a lite topic, and lite topics are not supported: give --to to send it as"
+            " an ordinary message"
         )
     tags, keys = properties.get(TAGS), properties.get(KEYS)
-    return Message(topic, plain_body(letter), tags, keys, kept, letter.flag)
+    return Message(topic, plain_body(dead), tags, keys, kept, dead.flag)
 
 
 def _bounds(cluster: Cluster, group: str) -> dict[QueueId, Bounds]:
@@ -229,7 +217,7 @@ def _bounds(cluster: Cluster, group: str) -> dict[QueueId, Bounds]:
         queues = cluster.queues(topic)
     except TopicNotFoundError:
         raise UsageError(
-            f"group {group} has no dead letters; `rmq dlq list` lists who has"
+            f"group {group} has no dead letters; `rmq dlq list` lists the groups that have some"
         ) from None
     if not queues:
         raise UsageError(
@@ -239,8 +227,8 @@ def _bounds(cluster: Cluster, group: str) -> dict[QueueId, Bounds]:
 
 
 def _replayed(cluster: Cluster, ends: Mapping[QueueId, Bounds | QueueStats]) -> dict[QueueId, int]:
-    """How far each queue was sent again; 0 for not at all."""
-    # Behind the end: the topic was deleted since, and these letters are others.
+    """The replay's committed offset of each queue, 0 if there is none."""
+    # An offset behind the end is that of a deleted topic of the same name.
     return {
         queue: 0 if at is None or at > ends[queue].end else at
         for queue, at in raise_first(cluster.committed_offsets(REPLAY_GROUP, ends)).items()
@@ -258,7 +246,3 @@ def _limited(ranges: Iterator[OffsetRange], limit: int | None) -> Iterator[Offse
             end = min(wanted.end, wanted.start + left)
             left -= end - wanted.start
             yield OffsetRange(wanted.queue, wanted.start, end)
-
-
-def _remember(cluster: Cluster, queue: QueueId, offset: int) -> None:
-    raise_first(cluster.commit(REPLAY_GROUP, {queue: offset}))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.usage import EXIT_FAILED, UsageError
 from rocketmq_wire.plural import plural
 
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
     from rocketmq_broker.storage.repair.repair_plan import RepairPlan
 
 _LINES_MAX = 200
-_EXAMPLES = """
-examples:
-  rmq fsck /var/lib/rocketmq              what is damaged, and what a repair would give up
+_EXAMPLES = """\
+  rmq fsck /var/lib/rocketmq              show damage, and what a repair would lose
   rmq fsck /var/lib/rocketmq --repair     set the damage aside, so that the broker starts
   rmq fsck /var/lib/rocketmq --json | jq .repair.lost
 
@@ -27,38 +27,32 @@ repaired; 2 the command line is wrong
 """
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
-    """Lists the verb."""
-    parser = verbs.add_parser(
+def add_parser(verbs: Verbs) -> None:
+    """Add `fsck`."""
+    parser = add_verb(
+        verbs,
         "fsck",
-        help="verify a broker's data directory, or repair it",
-        description=(
-            "Verifies the data directory of a stopped broker: the log's checksums, every message "
-            "that a queue lists, and the files of its configuration. Nothing is changed, unless "
-            "--repair is given: then what is damaged of the messages is copied into a folder below "
-            "DIR/quarantine, with a report, and taken out of the store. Afterwards the broker "
-            "starts. Every intact message keeps its offset; offsets whose messages are lost stay "
-            "empty, and readers are told so."
-        ),
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        run,
+        _EXAMPLES,
+        description="Verifies the data directory of a stopped broker: the log's checksums, every "
+        "message in a consume queue, and the configuration files. With --repair it copies damaged "
+        "parts of the store into a folder below DIR/quarantine, with a report, and removes them "
+        "from the store, so that the broker starts. Every intact message keeps its offset; "
+        "the offsets of lost messages stay empty, and readers are notified.",
     )
     parser.add_argument("directory", metavar="DIR", help="the broker's data_dir")
-    parser.add_argument("--repair", action="store_true", help="set aside what is damaged")
+    parser.add_argument("--repair", action="store_true", help="set damage aside")
     parser.add_argument(
         "--keep-unproven",
         action="store_true",
-        help=(
-            "where checksums differ and no message can be told to be damaged, keep all of them "
-            "(some header or property may be wrong) instead of giving them all up"
-        ),
+        help="if a checksum differs and the damaged message cannot be identified, keep all "
+        "messages that it covers (a header or property may be wrong) instead of removing them",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead")
-    parser.set_defaults(run=run)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify and report; repair if told to."""
+    """Verify and report; repair with --repair."""
     from rocketmq_broker.storage.disk.config_files import damaged_configs
     from rocketmq_broker.storage.disk.files import OsFiles
     from rocketmq_broker.storage.recovery.recover import LOCK_NAME
@@ -149,7 +143,7 @@ def _print(
     if not found.has_mark and not found.has_own_files:
         print("mark       none: RocketMQ's own store, which the next start verifies and adopts")
     for each in configs:
-        # A repair has nothing to make them anew from.
+        # A repair has no source to restore them from.
         print(f"config     {each}")
     if found.is_sound and plan is None:
         _print_sound(directory, found, configs)
@@ -159,7 +153,7 @@ def _print(
     _print_some(lines)
     if plan is None or plan.is_empty:
         print(
-            "Nothing was changed. Put the damaged files back from a backup or a replica; "
+            "Nothing was changed. Restore the damaged files from a backup or a replica; "
             "all other messages are still in this directory."
         )
         return
@@ -171,7 +165,7 @@ def _print(
         )
         return
     print(
-        "Nothing was changed. Best put the damaged files back from a backup or a replica. "
+        "Nothing was changed. Restore the damaged files from a backup or a replica if you can. "
         f"`rmq fsck {directory} --repair` {_offer(plan)}"
     )
 
@@ -189,7 +183,7 @@ def _print_sound(directory: str, found: Inspection, configs: list[ConfigFileErro
 
 
 def _offer(plan: RepairPlan) -> str:
-    """What a repair would do to the messages."""
+    """The effect of a repair on the messages."""
     if plan.lost_count or plan.unattributed_size:
         return (
             "sets the damage aside and gives up the messages that are listed as lost; all others "
@@ -211,13 +205,13 @@ def _repair_lines(plan: RepairPlan) -> list[str]:
     lines.append(f"in all     {plural(plan.lost_count, 'message')} lost")
     if plan.unattributed_size:
         lines.append(
-            f"untold     whose messages {plan.unattributed_size} bytes of the damage held; the "
-            "queues that may have had them go on behind as many offsets as fit in there"
+            f"unknown    {plan.unattributed_size} bytes of damage may hold messages of any queue; "
+            "each of these queues continues behind as many offsets as fit into them"
         )
     if plan.unproven_count:
         lines.append(
-            f"unproven   {plural(plan.unproven_count, 'message')} kept where body and place are "
-            "sound; of the other fields no checksum is left"
+            f"unverified {plural(plan.unproven_count, 'message')} kept: body and position are"
+            " sound, the other fields have no checksum any more"
         )
     return lines
 

@@ -1,24 +1,23 @@
-"""`rmq group`: create, list, describe and delete consumer groups, and move what they have read."""
+"""`rmq group`: create, list, describe and delete consumer groups, and move their offsets."""
 
 from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
+from rocketmq_cli.arguments import Verbs, add_noun, add_verb
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.groups.lag import group_offsets, is_system_group, known_group
-from rocketmq_cli.suggest import confirm
 from rocketmq_cli.support.attributes import add_attribute_option, attributes_of
 from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
-from rocketmq_cli.usage import EXIT_FAILED, UsageError, report
+from rocketmq_cli.usage import EXIT_FAILED, UsageError, confirm, report
 from rocketmq_wire.errors import RocketMQError, raise_first
 from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
     from rocketmq_cli.groups.members import Members
 
-_Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _TITLES = {
     "topic": "topic",
     "broker": "broker",
@@ -38,109 +37,73 @@ _MOVE_TITLES = {
 }
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `group` with its own verbs."""
-    group = verbs.add_parser(
-        "group",
-        help="create, list and describe consumer groups, move their offsets",
-        epilog="example: rmq group describe billing",
-    )
-    actions = group.add_subparsers(metavar="ACTION", required=True)
-
-    parsers = (
-        _add_create(actions),
-        _add_list(actions),
-        _add_describe(actions),
-        _add_reset(actions),
-        _add_delete(actions),
-    )
-    for parser in parsers:
-        add_json_option(parser)
-        add_connection_options(parser)
-
-
-def _add_create(actions: _Actions) -> argparse.ArgumentParser:
-    create = actions.add_parser(
+    actions = add_noun(verbs, "group", "rmq group describe billing")
+    create = add_verb(
+        actions,
         "create",
-        help="create a group",
-        description="Creates a group on every broker, with RocketMQ's own settings. Most need no "
-        "creation: brokers that create groups by themselves do so when one is first used.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  rmq group create billing",
+        _create,
+        "  rmq group create billing",
+        summary="create a group",
+        description="Creates a group on every broker, with RocketMQ's default settings. This is "
+        "needed only if brokers do not create groups automatically.",
     )
     create.add_argument("group")
     add_attribute_option(create)
-    create.set_defaults(run=_create)
-    return create
-
-
-def _add_list(actions: _Actions) -> argparse.ArgumentParser:
-    listed = actions.add_parser(
+    listed = add_verb(
+        actions,
         "list",
-        help="the groups' names, one a line",
-        description="The groups that brokers keep settings of. Brokers of 4.9 have none of a group "
-        "that only commits, as a Spark query does; `rmq group describe` finds it all the same.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  rmq group list\n  rmq group list --all --json",
+        _list,
+        "  rmq group list\n  rmq group list --all --json",
+        summary="print the groups' names, one a line",
+        description="Lists the groups whose settings the brokers store. Brokers of 4.9 do not "
+        "list a group that only commits, as a Spark query does; `rmq group describe` finds it.",
     )
     listed.add_argument("--all", action="store_true", help="RocketMQ's and our own groups too")
-    listed.set_defaults(run=_list)
-    return listed
-
-
-def _add_describe(actions: _Actions) -> argparse.ArgumentParser:
-    describe = actions.add_parser(
+    describe = add_verb(
+        actions,
         "describe",
-        help="members, subscriptions, progress and lag",
-        description="`committed` is the next offset that the group wants, and `last one stored` "
-        "when the message before it was stored: not when it was consumed, which no broker notes.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
-        "  rmq group describe billing\n"
-        "  rmq group describe billing --topic orders --json",
+        _describe,
+        "  rmq group describe billing\n  rmq group describe billing --topic orders --json",
+        summary="show members, subscriptions, committed offsets and lag",
+        description="`committed` is the next offset that the group reads. `last one stored` is "
+        "the store time of the message before it; brokers do not record when it was consumed.",
     )
     describe.add_argument("group")
     describe.add_argument("--topic", help="only this topic")
-    describe.set_defaults(run=_describe)
-    return describe
-
-
-def _add_reset(actions: _Actions) -> argparse.ArgumentParser:
-    reset = actions.add_parser(
+    reset = add_verb(
+        actions,
         "reset-offsets",
-        help="move a group in a topic",
-        description="Shows where a group would go on in every queue of a topic, and with --execute "
-        "takes it there. A group with live members is moved through its brokers, which tell them.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
+        _reset,
         "  rmq group reset-offsets billing --topic orders --to earliest\n"
         "  rmq group reset-offsets billing --topic orders --to 2026-01-31T12:00:00Z --execute\n"
         "  rmq group reset-offsets billing --topic orders --to 2h --execute     (two hours ago)\n"
         "  rmq group reset-offsets billing --topic orders --shift -1000 --execute",
+        summary="move a group's committed offsets in a topic",
+        description="Shows the new committed offset of every queue of a topic; --execute commits "
+        "it. If the group has live members, the brokers move it and notify them.",
     )
     reset.add_argument("group")
     reset.add_argument("--topic", required=True)
     target = reset.add_mutually_exclusive_group(required=True)
-    target.add_argument("--to", metavar="earliest|latest|TIME", help="where to go on")
+    target.add_argument("--to", metavar="earliest|latest|TIME", help="the new position")
     target.add_argument("--to-offset", type=int, metavar="N", help="this offset in every queue")
-    target.add_argument("--shift", type=int, metavar="N", help="so many messages on, or back (-N)")
+    target.add_argument("--shift", type=int, metavar="N", help="N messages forward, or back (-N)")
     reset.add_argument("--queue", type=int, metavar="INDEX", help="only queues of this index")
-    reset.add_argument("--execute", action="store_true", help="do it; without, it is only shown")
-    reset.set_defaults(run=_reset)
-    return reset
-
-
-def _add_delete(actions: _Actions) -> argparse.ArgumentParser:
-    delete = actions.add_parser(
+    reset.add_argument("--execute", action="store_true", help="move the group (default: only show)")
+    delete = add_verb(
+        actions,
         "delete",
-        help="delete a group and its offsets",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  rmq group delete billing\n  rmq group delete billing --yes --json",
+        _delete,
+        "  rmq group delete billing\n  rmq group delete billing --yes --json",
+        summary="delete a group and its offsets",
     )
     delete.add_argument("group")
     delete.add_argument("--yes", action="store_true", help="do not ask")
-    delete.set_defaults(run=_delete)
-    return delete
+    for parser in (create, listed, describe, reset, delete):
+        add_json_option(parser)
+        add_connection_options(parser)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -164,7 +127,7 @@ def _list(args: argparse.Namespace) -> int:
         for name in wanted:
             print(name)
     for broker, error in missing.items():
-        report(f"{broker} did not tell its groups: {error}")
+        report(f"{broker} did not report its groups: {error}")
     return EXIT_FAILED if missing else 0
 
 
@@ -172,13 +135,12 @@ def _describe(args: argparse.Namespace) -> int:
     from rocketmq_cli.groups.members import find_members
 
     with open_from(args) as cluster:
-        places = group_offsets(cluster, args.group, args.topic)
-        found, problem = places.queues, places.problem
+        found, problem = group_offsets(cluster, args.group, args.topic)
         members: Members | None = None
         try:
             members = find_members(cluster, args.group)
         except RocketMQError:
-            # Else it is the broker that is missing: what the others said is shown all the same.
+            # A broker did not answer: the answers of the others are shown.
             if problem is None:
                 raise
         if not found and members is None and problem is None:
@@ -200,7 +162,7 @@ def _describe(args: argparse.Namespace) -> int:
         for member in members.as_records() if members else ():
             show([{"group": args.group, **member}], {}, as_json=True)
         show(records, {}, as_json=True)
-        return _told(problem)
+        return _exit_code(problem)
     total = sum(at.broker_offset - at.consumer_offset for at in found.values())
     count = len(members.clients) if members else 0
     at_least = "at least " if problem is not None else ""
@@ -213,11 +175,11 @@ def _describe(args: argparse.Namespace) -> int:
         show(records, _TITLES, as_json=False)
     elif problem is None:
         print("It has committed nothing yet.")
-    return _told(problem)
+    return _exit_code(problem)
 
 
-def _told(problem: RocketMQError | None) -> int:
-    """The exit code, with the problem on standard error."""
+def _exit_code(problem: RocketMQError | None) -> int:
+    """Report the problem, if there is one, and return the exit code."""
     if problem is None:
         return 0
     report(str(problem))
@@ -247,7 +209,7 @@ def _reset(args: argparse.Namespace) -> int:
         show(records, _MOVE_TITLES, as_json=args.json)
         if not args.execute:
             if not args.json:
-                print("Nothing was changed: repeat with --execute to do it.")
+                print("Nothing was changed: give --execute to move the group.")
             return 0
         if members:
             move_online(
@@ -256,7 +218,7 @@ def _reset(args: argparse.Namespace) -> int:
         else:
             move_stored(cluster, args.group, {move.queue: move.wanted for move in moves})
     if not args.json:
-        print(f"group {args.group} goes on there.")
+        print(f"group {args.group} was moved")
     return 0
 
 
@@ -269,7 +231,7 @@ def _create(args: argparse.Namespace) -> int:
             if isinstance(listed, RocketMQError):
                 raise listed
             if args.group in listed.groups:
-                raise UsageError(f"group {args.group} is there already, and is left as it is")
+                raise UsageError(f"group {args.group} exists already; nothing was changed")
         request = PutGroup({"groupName": args.group, "attributes": attributes})
         raise_first(cluster.ask_masters(request))
     if args.json:

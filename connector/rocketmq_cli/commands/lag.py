@@ -1,12 +1,13 @@
-"""`rmq lag`: how far a group is behind, once or again and again."""
+"""`rmq lag`: how far a group is behind, once or repeatedly."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
 from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, UsageError, report
@@ -24,29 +25,27 @@ _TITLES = {
 }
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `lag`."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "lag",
-        help="how far a group is behind, once or again and again",
-        description="Shows how many messages a group has not committed, and how old the next one "
-        "is, a line a topic. `rmq group describe` shows every queue. Exit code 1: some broker did "
-        "not answer, so there may be more, or the group that is to keep a maximum has committed "
-        "nothing.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
+        _lag,
         "  rmq lag billing --watch 2s\n"
         "  rmq lag billing --max 10000 || alert     (exit code 3 above the maximum)",
+        description="Shows how many messages a group has not committed and how old the next one "
+        "is, one line a topic. `rmq group describe` shows every queue. Exit code 1: a broker did "
+        "not answer, so that the lag may be larger, or --max is given and the group has committed "
+        "nothing.",
     )
     parser.add_argument("group")
     parser.add_argument("--topic", help="only this topic")
     parser.add_argument(
-        "--watch", metavar="TIME", help="again every so often (a bare number: seconds)"
+        "--watch", metavar="TIME", help="repeat at this interval (a bare number: seconds)"
     )
-    parser.add_argument("--max", type=int, metavar="N", help="exit code 3 when the lag is above N")
+    parser.add_argument("--max", type=int, metavar="N", help="exit code 3 if the lag is above N")
     add_json_option(parser)
     add_connection_options(parser)
-    parser.set_defaults(run=_lag)
 
 
 def _lag(args: argparse.Namespace) -> int:
@@ -58,41 +57,41 @@ def _lag(args: argparse.Namespace) -> int:
         raise UsageError("--watch must be 100ms or more")
     with open_from(args) as cluster:
         if args.topic is not None:
-            cluster.route(args.topic)  # Raises for one that does not exist.
+            cluster.route(args.topic)  # Raises if the topic does not exist.
         while True:
-            places = group_offsets(cluster, args.group, args.topic)
-            if not places.queues and places.problem is None:
+            offsets = group_offsets(cluster, args.group, args.topic)
+            if not offsets.queues and offsets.problem is None:
                 known_group(cluster, args.group)
-            _show(args, cluster, places)
-            code = _verdict(args, places)
+            _show(args, cluster, offsets)
+            code = _exit_code(args, offsets)
             if pause_ms is None or code == EXIT_EXCEEDED:
                 return code
             sys.stdout.flush()
             time.sleep(pause_ms / 1_000)
 
 
-def _verdict(args: argparse.Namespace, places: GroupOffsets) -> int:
-    """The exit code, with the reason on standard error when it is not 0."""
-    total = sum(at.lag for at in places.queues.values())
-    if places.problem is not None:
-        report(str(places.problem))
+def _exit_code(args: argparse.Namespace, offsets: GroupOffsets) -> int:
+    """Return the exit code, and report the reason if it is not 0."""
+    total = sum(at.lag for at in offsets.queues.values())
+    if offsets.problem is not None:
+        report(str(offsets.problem))
     if args.max is None:
-        return EXIT_FAILED if places.problem is not None else 0
+        return EXIT_FAILED if offsets.problem is not None else 0
     if total > args.max:
         report(f"lag {total:,} is above {args.max:,}")
         return EXIT_EXCEEDED
-    if places.problem is not None:
+    if offsets.problem is not None:
         return EXIT_FAILED
-    if not places.queues:
+    if not offsets.queues:
         where = "" if args.topic is None else f" in topic {args.topic}"
-        report(f"group {args.group} has committed nothing{where}: its lag is not known")
+        report(f"group {args.group} has committed nothing{where}: its lag is unknown")
         return EXIT_FAILED
     return 0
 
 
-def _show(args: argparse.Namespace, cluster: Cluster, places: GroupOffsets) -> None:
-    found = places.queues
-    missing = sorted(places.problem.missing) if places.problem is not None else []
+def _show(args: argparse.Namespace, cluster: Cluster, offsets: GroupOffsets) -> None:
+    found = offsets.queues
+    missing = sorted(offsets.problem.missing) if offsets.problem is not None else []
     now_ms = time.time_ns() // 1_000_000
     unread = {queue: at.consumer_offset for queue, at in found.items() if at.lag}
     times = cluster.store_times_at(unread) if unread else {}

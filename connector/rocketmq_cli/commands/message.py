@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rocketmq_cli.arguments import Verbs, add_noun, add_verb
 from rocketmq_cli.connection import add_connection_options, open_from, queues_of
 from rocketmq_cli.terminal.output import Record, add_json_option, cell_text, show
 from rocketmq_cli.usage import UsageError
@@ -27,37 +28,31 @@ class MessageNotFoundError(RocketMQError):
         return f"no message {self.what}: it may have expired, or never have been stored there"
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `message` with its own verb."""
-    message = verbs.add_parser(
-        "message",
-        help="get one message by its id, key or offset",
-        epilog="example: rmq message get orders --key order-42",
-    )
-    actions = message.add_subparsers(metavar="ACTION", required=True)
-    get = actions.add_parser(
+    actions = add_noun(verbs, "message", "rmq message get orders --key order-42")
+    get = add_verb(
+        actions,
         "get",
-        help="show the messages that fit, newest first",
-        description="Finds messages by key or id through the brokers' key index, or by offset.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
+        _get,
         "  rmq message get orders --key order-42\n"
         "  rmq message get orders --id 7F00000100002A9F00000000000000AB\n"
         "  rmq message get orders --queue 3 --offset 1000 --json",
+        summary="show the matching messages, newest first",
+        description="Finds messages by key or id through the brokers' key index, or by offset.",
     )
     get.add_argument("topic")
     which = get.add_mutually_exclusive_group(required=True)
     which.add_argument("--key", help="one of the message's keys")
-    which.add_argument("--id", help="its id: the client's, or the one made of its place")
+    which.add_argument("--id", help="the id that its producer or its broker gave it")
     which.add_argument("--offset", type=int, metavar="N", help="its offset, with --queue")
     get.add_argument("--queue", type=int, metavar="INDEX", help="the queue of --offset")
     get.add_argument(
         "--broker", metavar="NAME", help="the broker of --offset, if there are several"
     )
-    get.add_argument("--limit", type=int, default=32, metavar="N", help="at most so many")
+    get.add_argument("--limit", type=int, default=32, metavar="N", help="at most N messages")
     add_json_option(get)
     add_connection_options(get)
-    get.set_defaults(run=_get)
 
 
 def _get(args: argparse.Namespace) -> int:
@@ -76,7 +71,7 @@ def _get(args: argparse.Namespace) -> int:
         if number:
             print()
         for name, value in record.items():
-            # Times and numbers as they are: they are copied from here into other commands.
+            # Numbers have no separators, so that they can be copied into other commands.
             text = str(value) if isinstance(value, int) else cell_text(value)
             print(f"{name:<14} {text}")
     return 0

@@ -1,4 +1,4 @@
-"""`rmq produce`: lines or JSON objects of files or standard input as messages."""
+"""`rmq produce`: sends the lines or JSON objects of files or standard input as messages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
+from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.terminal.progress import CountLine
 from rocketmq_cli.usage import UsageError, report, require_positive
@@ -20,26 +21,25 @@ _READ_BYTES = 1 << 20
 _WARNINGS_MAX = 10
 _BATCH_MAX_DEFAULT = 1_000
 LINE_SIZE_MAX = 4 << 20
-"""Brokers take bodies of 4 MiB by default."""
-# Such a body as JSON, every byte of it escaped, with as much room beside it.
+"""The largest body that brokers accept by default."""
+# Such a body as JSON with every byte escaped, and as much again for the other fields.
 _JSON_LINE_SIZE_MAX = 32 << 20
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `produce`."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "produce",
-        help="send lines or JSON as messages",
-        description="Sends every line as one message, in batches. Empty lines are left out: "
-        "RocketMQ has no empty messages.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
+        _produce,
         "  seq 1 1000 | rmq produce numbers\n"
         "  rmq produce orders orders.txt --keys order-1 --property region=eu --rate 500\n"
         "  rmq tail orders --json | rmq produce orders-copy --json\n\n"
-        "with --json a line is an object with body or bodyBase64, and where wanted tags,\n"
-        "keys (text, or a list), properties, queueId and brokerName; others are left out.\n"
-        "With queueId alone the brokers that have this queue take turns.",
+        "With --json a line is an object with body or bodyBase64, and optionally tags, keys\n"
+        "(text, or a list), properties, queueId and brokerName; other fields are ignored.\n"
+        "With queueId alone, the brokers that have this queue are used in rotation.",
+        description="Sends every line as one message, in batches. Empty lines are skipped: "
+        "RocketMQ has no empty messages.",
     )
     parser.add_argument("topic")
     parser.add_argument("files", metavar="FILE", nargs="*", help="files (default: standard input)")
@@ -59,17 +59,16 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         "--delay", metavar="TIME", help="deliver after this time, to the second (RocketMQ 5)"
     )
     parser.add_argument("--queue", type=int, metavar="INDEX", help="only to queues of this index")
-    parser.add_argument("--rate", type=float, metavar="N", help="messages a second at most")
+    parser.add_argument("--rate", type=float, metavar="N", help="at most N messages a second")
     parser.add_argument(
         "--batch",
         type=int,
         default=_BATCH_MAX_DEFAULT,
         metavar="N",
-        help=f"messages a batch at most (default: {_BATCH_MAX_DEFAULT})",
+        help=f"at most N messages a batch (default: {_BATCH_MAX_DEFAULT})",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing at the end")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no summary")
     add_connection_options(parser)
-    parser.set_defaults(run=_produce)
 
 
 def _produce(args: argparse.Namespace) -> int:
@@ -97,7 +96,7 @@ def _produce(args: argparse.Namespace) -> int:
             lines = _lines(args.files, _JSON_LINE_SIZE_MAX if args.json else LINE_SIZE_MAX)
             for some in lines if args.rate is None else paced(lines, args.rate):
                 sender.send(some)
-                # With the ends of the lines; those of empty ones are few.
+                # Counts the line ends of all but empty lines.
                 line.add(len(some), sum(map(len, some)) + len(some))
         is_done = True
     finally:
@@ -109,20 +108,8 @@ def _produce(args: argparse.Namespace) -> int:
     return 0
 
 
-class _Warnings:
-    """Says once what is true of many lines."""
-
-    def __init__(self) -> None:
-        self._told: set[str] = set()
-
-    def __call__(self, where: str, told: str) -> None:
-        if told not in self._told and len(self._told) < _WARNINGS_MAX:
-            self._told.add(told)
-            report(f"{where}: {told}")
-
-
 def _defaults(args: argparse.Namespace) -> Sending:
-    """What every message gets that does not say otherwise."""
+    """The fields of messages whose lines do not give their own."""
     from rocketmq_cli.messages.lines import Sending
     from rocketmq_cli.times import parse_duration_ms
 
@@ -137,7 +124,14 @@ def _defaults(args: argparse.Namespace) -> Sending:
         properties["DELAY"] = str(args.delay_level)
     if args.delay is not None:
         properties["TIMER_DELAY_MS"] = str(parse_duration_ms(args.delay))
-    return Sending(args.tags, args.keys, properties, _Warnings())
+    reported: set[str] = set()
+
+    def warn(where: str, text: str) -> None:
+        if text not in reported and len(reported) < _WARNINGS_MAX:
+            reported.add(text)
+            report(f"{where}: {text}")
+
+    return Sending(args.tags, args.keys, properties, warn)
 
 
 def _lines(files: Sequence[str], size_max: int) -> Iterator[list[bytes]]:
@@ -149,7 +143,7 @@ def _lines(files: Sequence[str], size_max: int) -> Iterator[list[bytes]]:
 
 
 def paced(lines: Iterable[list[bytes]], rate: float) -> Iterator[list[bytes]]:
-    """Lines at a rate: a tenth of a second's at a time, one by one below ten a second."""
+    """Yield lines at a rate: those of 0.1 s at a time, one by one below ten a second."""
     step = max(1, round(rate / 10))
     began = time.monotonic()
     sent = 0
@@ -164,9 +158,9 @@ def paced(lines: Iterable[list[bytes]], rate: float) -> Iterator[list[bytes]]:
 
 
 def read_lines(source: BinaryIO, size_max: int = LINE_SIZE_MAX) -> Iterator[list[bytes]]:
-    """Lines as they become available: many at a time from a pipe, one by one from a terminal.
+    """Yield lines as they arrive: many at a time from a pipe, one by one from a terminal.
 
-    A last line without an end counts; empty lines are left out, as RocketMQ refuses empty bodies.
+    The last line needs no end. Empty lines are skipped: RocketMQ refuses empty bodies.
     Raises UsageError for a line that is longer than `size_max`, before more of it is read.
     """
     begun: list[bytes] = []

@@ -1,12 +1,13 @@
-"""`rmq serve`: the bundled broker in the foreground, with a status page where wanted."""
+"""`rmq serve`: runs the bundled broker in the foreground, with a status page if wanted."""
 
 from __future__ import annotations
 
 import argparse
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.commands.ui import PORT_DEFAULT, port_number, require_free
 
 if TYPE_CHECKING:
@@ -16,19 +17,18 @@ _STOP_TIMEOUT_S = 10
 _PAGE_HOST = "127.0.0.1"
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `serve`, with the options of a broker process."""
     from rocketmq_broker import __main__ as broker
 
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "serve",
-        help="run the bundled broker",
-        description="Runs the bundled broker until it is told to stop.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
+        run,
         "  rmq serve --port 9876 --data-dir /var/lib/rocketmq\n"
         "  rmq serve --memory --port 0 --ready-file ready.json\n"
         "  rmq serve --config conf/broker.toml --ui",
+        description="Runs the bundled broker until a signal stops it.",
     )
     broker.add_arguments(parser)
     parser.add_argument(
@@ -39,21 +39,20 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         metavar="PORT",
         help=f"serve the status page, too (port {PORT_DEFAULT}; 0 for any)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
+    """Serve until a signal stops the broker."""
     from rocketmq_broker import __main__ as broker
 
     if args.ui is None:
         return broker.run(args)
-    # Here, as a broker that said "ready" should not lack its pages.
+    # Checked before the broker reports that it is ready.
     require_free(_PAGE_HOST, args.ui, "--ui")
     pages: list[subprocess.Popen[bytes]] = []
 
     def start_page(addresses: Addresses) -> None:
-        # A process of its own: what it renders must not hold up the broker.
+        # A process of its own, so that rendering does not delay the broker.
         command = [sys.executable, "-m", "rocketmq_cli", "ui", "--exit-with-parent"]
         where = ["--host", _PAGE_HOST, "--port", str(args.ui)]
         cluster = ["--name-server", addresses.name_server]

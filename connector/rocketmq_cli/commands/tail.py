@@ -6,8 +6,9 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, connection_settings, queues_of
 from rocketmq_cli.usage import EXIT_FAILED, UsageError, require_positive
 from rocketmq_wire.errors import raise_first
@@ -20,45 +21,43 @@ if TYPE_CHECKING:
 _LINE = r"%s\n"
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `tail`."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "tail",
-        help="print a topic's messages",
-        description="Prints message bodies, one a line, queue after queue; commits nothing. With "
-        "--follow it goes on with what arrives, also in new queues and when the topic is deleted "
-        "and made anew; what happens to queues is said on standard error.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="formats: %s body  %k keys  %T tags  %t topic  %b broker  %p queue  %o offset"
-        "  %S body's length\n"
-        "         %d store time  %D born time (ms)  %i id  %h properties  %% a %\n\n"
-        "examples:\n"
+        _tail,
         "  rmq tail orders -f\n"
         "  rmq tail orders --from -10                   the last ten of every queue\n"
         "  rmq tail orders --from 2h --to 1h --json     between two and one hours ago\n"
-        "  rmq tail orders --sql \"amount > 100\" --format '%p/%o %k: %s\\n'",
+        "  rmq tail orders --sql \"amount > 100\" --format '%p/%o %k: %s\\n'\n\n"
+        "formats: %s body  %k keys  %T tags  %t topic  %b broker  %p queue  %o offset"
+        "  %S body's length\n"
+        "         %d store time  %D born time (ms)  %i id  %h properties  %% a %",
+        description="Prints message bodies, one a line, queue after queue. It commits nothing. "
+        "With --follow it also prints what arrives, even in new queues and if the topic is "
+        "deleted and created again; changes of queues are reported on standard error.",
     )
     parser.add_argument("topic")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what arrives")
+    parser.add_argument("-f", "--follow", action="store_true", help="wait for new messages")
     parser.add_argument("--count", type=int, metavar="N", help="stop after N messages")
     parser.add_argument(
         "--from",
         dest="start",
         metavar="earliest|latest|OFFSET|-N|TIME",
-        help="where every queue begins (default: latest with --follow, else earliest)",
+        help="start of every queue (default: latest with --follow, else earliest)",
     )
     parser.add_argument(
-        "--to", dest="end", metavar="OFFSET|TIME", help="where every queue ends, exclusively"
+        "--to", dest="end", metavar="OFFSET|TIME", help="end of every queue, exclusive"
     )
     parser.add_argument("--queue", type=int, metavar="INDEX", help="only queues of this index")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--tags", default="*", metavar="'A || B'", help="only messages so tagged")
-    which.add_argument("--sql", metavar="EXPRESSION", help="only messages whose properties fit")
+    which.add_argument("--tags", default="*", metavar="'A || B'", help="only these tags")
+    which.add_argument("--sql", metavar="EXPRESSION", help="only messages that match in SQL92")
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--format", default=_LINE, help=r"what to print (default: '%%s\n')")
-    shape.add_argument("--json", action="store_true", help="one JSON object a line")
+    shape.add_argument("--json", action="store_true", help="print one JSON object a line")
     add_connection_options(parser)
-    parser.set_defaults(run=_tail)
 
 
 def _tail(args: argparse.Namespace) -> int:
@@ -68,17 +67,17 @@ def _tail(args: argparse.Namespace) -> int:
 
     require_positive("--count", args.count)
     if args.follow and args.end is not None:
-        raise UsageError("--follow goes on for ever: leave out --to")
+        raise UsageError("--follow never ends: leave out --to")
     settings = connection_settings(args)
     printer = Printer(args)
     with open_cluster(settings) as cluster:
         queues = queues_of(cluster, args.topic, args.queue)
         bounds = raise_first(cluster.bounds(queues))
         start = args.start or ("latest" if args.follow else "earliest")
-        positions = _places(cluster, start, "--from", bounds)
+        positions = _offsets_at(cluster, start, "--from", bounds)
         ends = {queue: bounds[queue].end for queue in queues}
         if args.end is not None:
-            ends = _places(cluster, args.end, "--to", bounds)
+            ends = _offsets_at(cluster, args.end, "--to", bounds)
         if not args.follow:
             _print(cluster, printer, positions, ends)
         else:
@@ -91,7 +90,7 @@ def _tail(args: argparse.Namespace) -> int:
 def _print(
     cluster: Cluster, printer: Printer, positions: dict[QueueId, int], ends: Mapping[QueueId, int]
 ) -> None:
-    """Print what is there; where it goes to the terminal, it is the progress itself."""
+    """Print ranges, with a progress line unless the messages go to the terminal."""
     from rocketmq_cli.terminal.progress import CountLine
 
     size = sum(max(0, ends[queue] - at) for queue, at in positions.items())
@@ -103,10 +102,10 @@ def _print(
         line.close()
 
 
-def _places(
+def _offsets_at(
     cluster: Cluster, text: str, option: str, bounds: Mapping[QueueId, Bounds]
 ) -> dict[QueueId, int]:
-    """The offset that a word means in every queue, within what the queue holds."""
+    """The offset that `text` means in every queue, within the queue's bounds."""
     from rocketmq_cli.times import parse_moment_ms
 
     if text == "earliest":

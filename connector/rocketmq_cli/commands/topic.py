@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
 
+from rocketmq_cli.arguments import Verbs, add_noun, add_verb
 from rocketmq_cli.connection import add_connection_options, open_from
-from rocketmq_cli.suggest import confirm
 from rocketmq_cli.support.attributes import add_attribute_option, attributes_of
 from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
-from rocketmq_cli.usage import EXIT_FAILED, UsageError, report, require_positive
+from rocketmq_cli.usage import EXIT_FAILED, UsageError, confirm, report, require_positive
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import (
@@ -25,7 +24,6 @@ from rocketmq_wire.model import (
 )
 from rocketmq_wire.plural import plural
 
-_Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _QUEUES = 8
 _PERMISSIONS = {
     "rw": PERMISSION_READ | PERMISSION_WRITE,
@@ -43,7 +41,7 @@ _TITLES = {
 
 
 class ConfigUnknownError(RocketMQError):
-    """A broker that has the topic did not tell how it keeps it."""
+    """A broker that has the topic did not report its settings."""
 
     def __init__(self, topic: str, broker: str) -> None:
         super().__init__(topic, broker)
@@ -51,107 +49,79 @@ class ConfigUnknownError(RocketMQError):
 
     def __str__(self) -> str:
         return (
-            f"broker {self.broker} has topic {self.topic} and does not tell its settings, which "
-            "would be lost: nothing was changed"
+            f"broker {self.broker} has topic {self.topic} and does not report its settings, "
+            "which would be lost: nothing was changed"
         )
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `topic` with its own verbs."""
-    topic = verbs.add_parser(
-        "topic",
-        help="list, describe, create, alter and delete topics",
-        epilog="example: rmq topic create orders --queues 16",
-    )
-    actions = topic.add_subparsers(metavar="ACTION", required=True)
-
-    changing = _add_create(actions), _add_alter(actions)
-    for parser in changing:
-        parser.add_argument("--broker", help="only on this broker (default: on every one)")
-        add_attribute_option(parser)
-        parser.add_argument(
-            "--shrink", action="store_true", help="also when that hides queues and what they hold"
-        )
-    looking = _add_list(actions), _add_describe(actions)
-    for parser in (*changing, *looking, _add_delete(actions)):
-        add_json_option(parser)
-        add_connection_options(parser)
-
-
-def _add_create(actions: _Actions) -> argparse.ArgumentParser:
-    create = actions.add_parser(
+    actions = add_noun(verbs, "topic", "rmq topic create orders --queues 16")
+    create = add_verb(
+        actions,
         "create",
-        help="create a topic, or change its queues",
-        description="Creates a topic on every broker, or on one. Of a topic that is there already "
-        "only what is given changes.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
+        _create,
         "  rmq topic create orders --queues 16\n"
         "  rmq topic create archive --queues 4 --permission r --broker broker-a --json\n"
         "  rmq topic create chats --attribute message.type=FIFO",
+        summary="create a topic, or change its queues",
+        description="Creates a topic on every broker, or on one. If the topic exists, only the "
+        "given settings change.",
     )
     create.add_argument("topic")
     create.add_argument(
         "--queues",
         type=int,
         metavar="N",
-        help=f"queues a broker (default: {_QUEUES}, or as many as there are)",
+        help=f"queues per broker (default: {_QUEUES}, or as many as exist)",
     )
-    create.add_argument("--permission", choices=_PERMISSIONS, help="default: rw, or as it is")
-    create.set_defaults(run=_create)
-    return create
-
-
-def _add_alter(actions: _Actions) -> argparse.ArgumentParser:
-    alter = actions.add_parser(
+    create.add_argument("--permission", choices=_PERMISSIONS, help="default: rw, or unchanged")
+    alter = add_verb(
+        actions,
         "alter",
-        help="change a topic's queues, permission or attributes",
-        description="Changes what is given, broker by broker, and keeps the rest.",
-        epilog="example: rmq topic alter orders --queues 16",
+        _alter,
+        "  rmq topic alter orders --queues 16",
+        summary="change a topic's queues, permission or attributes",
+        description="Changes the given settings, broker by broker, and keeps the others.",
     )
     alter.add_argument("topic")
-    alter.add_argument("--queues", type=int, metavar="N", help="queues a broker")
+    alter.add_argument("--queues", type=int, metavar="N", help="queues per broker")
     alter.add_argument("--permission", choices=_PERMISSIONS)
-    alter.set_defaults(run=_alter)
-    return alter
-
-
-def _add_list(actions: _Actions) -> argparse.ArgumentParser:
-    show_names = actions.add_parser(
+    for parser in (create, alter):
+        parser.add_argument("--broker", help="only on this broker (default: on every one)")
+        add_attribute_option(parser)
+        parser.add_argument(
+            "--shrink", action="store_true", help="even if that hides queues and their messages"
+        )
+    listed = add_verb(
+        actions,
         "list",
-        help="the topics' names, one a line",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  rmq topic list\n  rmq topic list --all --json",
+        _list,
+        "  rmq topic list\n  rmq topic list --all --json",
+        summary="print the topics' names, one a line",
     )
     all_help = "RocketMQ's own topics, too, and PYSPARK_DECISIONS of transactional writes"
-    show_names.add_argument("--all", action="store_true", help=all_help)
-    show_names.set_defaults(run=_list)
-    return show_names
-
-
-def _add_describe(actions: _Actions) -> argparse.ArgumentParser:
-    describe = actions.add_parser(
+    listed.add_argument("--all", action="store_true", help=all_help)
+    describe = add_verb(
+        actions,
         "describe",
-        help="a topic's queues and what they hold",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  rmq topic describe orders\n  rmq topic describe orders --json",
+        _describe,
+        "  rmq topic describe orders\n  rmq topic describe orders --json",
+        summary="show a topic's queues with their bounds",
     )
     describe.add_argument("topic")
-    describe.set_defaults(run=_describe)
-    return describe
-
-
-def _add_delete(actions: _Actions) -> argparse.ArgumentParser:
-    delete = actions.add_parser(
+    delete = add_verb(
+        actions,
         "delete",
-        help="delete a topic and all that it holds",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  rmq topic delete orders\n  rmq topic delete orders --yes --json",
+        _delete,
+        "  rmq topic delete orders\n  rmq topic delete orders --yes --json",
+        summary="delete a topic and all its messages",
     )
     delete.add_argument("topic")
     delete.add_argument("--yes", action="store_true", help="do not ask")
-    delete.set_defaults(run=_delete)
-    return delete
+    for parser in (create, alter, listed, describe, delete):
+        add_json_option(parser)
+        add_connection_options(parser)
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -164,7 +134,7 @@ def _create(args: argparse.Namespace) -> int:
 
 def _alter(args: argparse.Namespace) -> int:
     if args.queues is None and args.permission is None and not args.attribute:
-        raise UsageError("what is to change? Give --queues, --permission or --attribute")
+        raise UsageError("nothing to change: give --queues, --permission or --attribute")
     with open_from(args) as cluster:
         before = _configs(cluster, args)
         if not before:
@@ -180,9 +150,10 @@ def _alter(args: argparse.Namespace) -> int:
 
 
 def _configs(cluster: Cluster, args: argparse.Namespace) -> dict[str, TopicConfig]:
-    """The topic as its brokers keep it; none when there is no such topic.
+    """The topic's settings by broker; empty when there is no such topic.
 
-    Raises RocketMQError when one that has the topic does not tell, for it would be reset.
+    Raises RocketMQError when a broker that has the topic does not report it: the change would
+    reset it.
     """
     try:
         route = cluster.route(args.topic)
@@ -304,14 +275,14 @@ def _describe(args: argparse.Namespace) -> int:
     show(records, _TITLES, as_json=args.json)
     if not missing:
         return 0
-    report(f"{', '.join(missing)} did not tell what topic {args.topic} holds there")
+    report(f"{', '.join(missing)} did not report the queues of topic {args.topic}")
     return EXIT_FAILED
 
 
 def silent_brokers(cluster: Cluster, topic: str, stats: Mapping[QueueId, QueueStats]) -> list[str]:
-    """The brokers that have a topic and are not among what was told of it."""
-    told = {queue.broker for queue in stats}
-    return [q.broker for q in cluster.route(topic).queue_sets if q.broker not in told]
+    """The brokers that have a topic and are missing from its statistics."""
+    answered = {queue.broker for queue in stats}
+    return [q.broker for q in cluster.route(topic).queue_sets if q.broker not in answered]
 
 
 def _delete(args: argparse.Namespace) -> int:

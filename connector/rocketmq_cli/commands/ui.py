@@ -1,4 +1,4 @@
-"""`rmq ui`: a cluster's status as web pages, with metrics for Prometheus."""
+"""`rmq ui`: serves a cluster's status as web pages, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import os
 import signal
 import socket
 import threading
-from typing import Any
 
+from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.usage import UsageError
 
@@ -18,14 +18,15 @@ _PORT_MAX = 65_535
 _PARENT_POLL_S = 0.5
 
 
-def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
+def add_parser(verbs: Verbs) -> None:
     """Add `ui`."""
-    parser = verbs.add_parser(
+    parser = add_verb(
+        verbs,
         "ui",
-        help="a cluster's topics, groups, lag and messages as web pages",
+        _ui,
+        "  rmq ui --name-server mq:9876 --port 8088",
         description="Serves read-only pages about a cluster, /metrics for Prometheus and /health. "
-        "It asks nobody for a password: put a proxy in front before other machines may reach it.",
-        epilog="example: rmq ui --name-server mq:9876 --port 8088",
+        "The pages need no password: put a proxy in front before other machines may reach them.",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address (default: 127.0.0.1)")
     parser.add_argument(
@@ -34,14 +35,13 @@ def add_parser(verbs: argparse._SubParsersAction[Any]) -> None:
         default=PORT_DEFAULT,
         help=f"port, 0 for any (default: {PORT_DEFAULT})",
     )
-    parser.add_argument("--interval", default="5s", metavar="TIME", help="between looks (5s)")
+    parser.add_argument("--interval", default="5s", metavar="TIME", help="between samples (5s)")
     parser.add_argument("--exit-with-parent", action="store_true", help=argparse.SUPPRESS)
     add_connection_options(parser)
-    parser.set_defaults(run=_ui)
 
 
 def port_number(text: str) -> int:
-    """A port of the command line."""
+    """Parse the number of a port."""
     try:
         port = int(text)
     except ValueError:
@@ -52,10 +52,10 @@ def port_number(text: str) -> int:
 
 
 def require_free(host: str, port: int, option: str) -> None:
-    """Raise OSError, which says what to do, where the pages could not be served."""
+    """Raise OSError if the pages cannot be served there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        # As the server of the pages does: old connections in TIME_WAIT are in nobody's way.
+        # The server of the pages does so, too: connections in TIME_WAIT do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -85,7 +85,7 @@ def _ui(args: argparse.Namespace) -> int:
     settings = connection_settings(args)
     if settings.endpoints is not None:
         raise UsageError(
-            "the status page asks what only the name server's brokers know: give --name-server"
+            "the status page needs requests that gRPC endpoints do not answer: give --name-server"
         )
     require_free(args.host, args.port, "--ui" if args.exit_with_parent else "--port")
     with StatusPage(

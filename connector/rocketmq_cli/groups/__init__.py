@@ -1,1 +1,1 @@
-"""What verbs and the status page know of consumer groups. Start at `lag`."""
+"""Consumer groups for the verbs and the status page: offsets, members, resets. Start at `lag`."""

@@ -1,12 +1,11 @@
-"""A group's place in every queue it has read, as its brokers tell."""
+"""A group's committed offset in every queue it has read, as its brokers report it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from rocketmq_cli.suggest import did_you_mean
+from rocketmq_cli.usage import did_you_mean
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import GroupNotFoundError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import CommittedOffset, QueueId
@@ -43,35 +42,34 @@ class UnknownGroupError(RocketMQError):
         )
 
 
-class IncompleteProgressError(RocketMQError):
-    """Some brokers did not say where a group stands: its lag is more than what the others know."""
+class IncompleteOffsetsError(RocketMQError):
+    """Some brokers did not report a group's offsets: its lag may be larger than the others say."""
 
     def __init__(self, group: str, missing: Mapping[str, str]) -> None:
         super().__init__(group, missing)
         self.group, self.missing = group, missing
-        """Why, by the broker's name."""
+        """The reasons by the broker's name."""
 
     def __str__(self) -> str:
         reasons = "; ".join(f"{broker}: {why}" for broker, why in self.missing.items())
         return (
-            f"where group {self.group!r} stands at {', '.join(self.missing)} is not known, so its "
-            f"lag is not either. {reasons}"
+            f"the offsets of group {self.group!r} at {', '.join(self.missing)} are unknown, and so "
+            f"is its lag. {reasons}"
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOffsets:
-    """Where a group stands in the queues of those brokers that said so."""
+class GroupOffsets(NamedTuple):
+    """A group's committed offsets in the queues of the brokers that answered."""
 
     queues: Mapping[QueueId, CommittedOffset]
-    problem: IncompleteProgressError | None = None
-    """The brokers that did not; None when all did."""
+    problem: IncompleteOffsetsError | None = None
+    """The brokers that did not answer; None if all did."""
 
 
 def known_group(cluster: Cluster, group: str) -> None:
-    """Raise UnknownGroupError for a group that nobody knows.
+    """Raise UnknownGroupError if no broker knows the group.
 
-    Brokers of 4.9 list no group that has only committed.
+    Brokers of 4.9 do not list a group that has only committed.
     """
     groups = cluster.groups()
     if group not in groups and not group_queues(cluster, group):
@@ -79,24 +77,24 @@ def known_group(cluster: Cluster, group: str) -> None:
 
 
 def group_queues(cluster: Cluster, group: str) -> Mapping[QueueId, CommittedOffset]:
-    """Where a group stands in every queue of its topics; empty for nowhere.
+    """A group's committed offsets in all its topics.
 
-    Raises IncompleteProgressError when a broker does not say.
+    Raises IncompleteOffsetsError if a broker does not answer.
     """
-    places = group_offsets(cluster, group)
-    if places.problem is not None:
-        raise places.problem
-    return places.queues
+    queues, problem = group_offsets(cluster, group)
+    if problem is not None:
+        raise problem
+    return queues
 
 
 def group_offsets(cluster: Cluster, group: str, topic: str | None = None) -> GroupOffsets:
-    """As `group_queues`, or of one topic, with what is known when some brokers do not answer.
+    """A group's committed offsets, in one topic if given, from the brokers that answer.
 
-    Raises the first failure when none does.
+    Raises the first failure if no broker answers.
     """
     found: dict[QueueId, CommittedOffset] = {}
     missing: dict[str, str] = {}
-    # Asked of one topic, brokers answer 0 for a group that has committed nothing there.
+    # The request has no topic: with one, brokers answer 0 if the group has committed nothing.
     answers = cluster.ask_masters(GetConsumeStats(group))
     for broker, answer in answers.items():
         if isinstance(answer, ConsumeStatsReply):
@@ -110,5 +108,5 @@ def group_offsets(cluster: Cluster, group: str, topic: str | None = None) -> Gro
             missing[known.name] = "it has no master"
     return GroupOffsets(
         {queue: at for queue, at in found.items() if topic is None or queue.topic == topic},
-        IncompleteProgressError(group, missing) if missing else None,
+        IncompleteOffsetsError(group, missing) if missing else None,
     )

@@ -1,4 +1,4 @@
-"""Who is in a group now, and what its members subscribed to."""
+"""A group's live members, and their subscriptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rocketmq_wire.requests.groups import ConsumersReply, GetConsumers
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The live members of a group, as all its brokers together know them."""
+    """The live members of a group, merged from all its brokers."""
 
     TITLES: ClassVar[Mapping[str, str]] = {
         "member": "member",
@@ -48,7 +48,7 @@ class Members:
 
 
 def find_members(cluster: Cluster, group: str) -> Members | None:
-    """The group's live members, None when there are none. Over gRPC nobody can tell: None, too."""
+    """The group's live members, None if there are none. Over gRPC they are unknown: None, too."""
     replies: list[ConsumersReply] = []
     failures: list[RocketMQError] = []
     for answer in cluster.ask_masters(GetConsumers(group)).values():

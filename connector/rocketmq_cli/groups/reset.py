@@ -1,4 +1,4 @@
-"""Where a group is to go on, and the two ways to take it there."""
+"""Plans the new committed offsets of a group, and moves it: by a commit or through its brokers."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _TO_THE_END = -1
 
 
 class MovedOtherwiseError(RocketMQError):
-    """Brokers said that they moved other queues than they were asked to."""
+    """Brokers moved other queues than the request named."""
 
     def __init__(self, missing: tuple[QueueId, ...], added: tuple[QueueId, ...]) -> None:
         super().__init__(missing, added)
         self.missing, self.added = missing, added
 
     def __str__(self) -> str:
-        told = [
+        parts = [
             f"{what}: {', '.join(map(str, queues))}"
             for what, queues in (("not moved", self.missing), ("moved, too", self.added))
             if queues
         ]
-        return f"the brokers did not do what was asked. {'; '.join(told)}"
+        return f"the brokers moved other queues than the request named. {'; '.join(parts)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to go on: exactly one of them is given."""
+    """The new position of a group; exactly one field is set."""
 
     time_ms: int | None = None
     """0 for the start, negative for the end, as RocketMQ's own request has it."""
@@ -58,7 +58,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One queue: where the group stands, and where it would."""
+    """One queue with the group's present and its new committed offset."""
 
     queue: QueueId
     start: int
@@ -67,14 +67,14 @@ class Move:
 
     @property
     def read_from(self) -> int:
-        """Where it would go on without us."""
+        """The offset from which the group would read without the move."""
         return max(self.start, self.start if self.committed is None else self.committed)
 
 
 def plan_move(
     cluster: Cluster, group: str, topic: str, target: Target, index: int | None
 ) -> list[Move]:
-    """What a move would do, queue by queue; offsets stay within what the queues hold."""
+    """Plan a move queue by queue; offsets stay within the queues' bounds."""
     queues = queues_of(cluster, topic, index)
     bounds = raise_first(cluster.bounds(queues))
     committed = raise_first(cluster.committed_offsets(group, queues))
@@ -102,7 +102,7 @@ def _wanted(target: Target, bounds: Bounds, committed: int | None, searched: int
 
 
 def move_stored(cluster: Cluster, group: str, offsets: Mapping[QueueId, int]) -> None:
-    """Write the offsets of a group that nobody is in."""
+    """Commit the offsets of a group without members."""
     raise_first(cluster.commit(group, offsets))
 
 
@@ -115,13 +115,13 @@ def move_online(
     index: int | None,
     member_count: int,
 ) -> None:
-    """Have the brokers move a group and tell its members: they would overwrite what is stored.
+    """Let the brokers move a group and its members, who would overwrite a plain commit.
 
-    Raises UsageError before anything is moved, and MovedOtherwiseError when more or less was.
+    Raises UsageError before anything is moved, and MovedOtherwiseError if other queues were.
     """
     if target.time_ms is None:
         raise UsageError(
-            f"group {group} has {member_count} live members, who can be moved to a time only: "
+            f"group {group} has {member_count} live members, which can be moved to a time only: "
             "give --to earliest, latest or a time, or stop them first"
         )
     planned = {move.queue for move in moves}
@@ -137,7 +137,7 @@ def move_online(
         if isinstance(answer, OffsetsReply):
             moved.update(answer.offsets)
         elif any(queue.broker == broker for queue in planned):
-            # Others have no such topic or queue, and may say so.
+            # Other brokers may refuse: they have no such topic or queue.
             failure = failure or answer
     if failure is not None:
         raise failure
@@ -146,7 +146,7 @@ def move_online(
 
 
 def _require_single_queues(cluster: Cluster, brokers: set[str], group: str, index: int) -> None:
-    """Brokers of 4.9 to 5.1 know no queue in this request, and would move them all."""
+    """Brokers of 4.9 to 5.1 ignore the queue in this request, and would move all queues."""
     for broker, answer in cluster.ask_masters(GetBrokerSettings()).items():
         if broker not in brokers:
             continue
@@ -154,7 +154,7 @@ def _require_single_queues(cluster: Cluster, brokers: set[str], group: str, inde
             raise answer
         if answer.settings.get("useServerSideResetOffset") != "true":
             raise UsageError(
-                f"group {group} has live members, and {broker} can move them in all queues at "
-                f"once only, not in queue {index} alone (useServerSideResetOffset is not on "
+                f"group {group} has live members, and {broker} can move them only in all queues at "
+                f"once, not in queue {index} alone (useServerSideResetOffset is not on "
                 "there): leave out --queue, or stop the members first"
             )

@@ -1,4 +1,4 @@
-"""Made-up orders for the demo, sent a few at a time by a thread of their own."""
+"""Generated orders for the demo, which a thread sends a few at a time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PRODUCTS = {"apples": 0.4, "bread": 3.2, "coffee": 7.9, "dates": 5.5, "eggs": 2
 _SEED = 7
 _BATCH = 100
 _INTERVAL_S = 0.1
-# The rest waits until the query runs: it shall see messages arrive.
+# The rest is sent while the query runs, so that it sees messages arrive.
 _FIRST_SHARE = 0.3
 
 
 class OrderStream:
-    """Creates the topic and sends orders at a steady pace: some at first, the rest when told to."""
+    """Creates the topic and sends orders steadily: some at first, the others after `send_rest`."""
 
     def __init__(self, name_server: str, topic: str, queues: int, count: int) -> None:
         self.count = count
@@ -31,7 +31,7 @@ class OrderStream:
         self._settings = ConnectionSettings(name_servers=(name_server,))
         self._topic = TopicConfig(topic, read_queue_count=queues, write_queue_count=queues)
         self._stopped = threading.Event()
-        self._goes_on = threading.Event()
+        self._sends_rest = threading.Event()
         self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
 
     def start(self) -> None:
@@ -40,14 +40,14 @@ class OrderStream:
             cluster.create_topic(self._topic)
         self._thread.start()
 
-    def go_on(self) -> None:
-        """Send the rest."""
-        self._goes_on.set()
+    def send_rest(self) -> None:
+        """Send the remaining orders."""
+        self._sends_rest.set()
 
     def stop(self) -> None:
         """End early, or wait for the end."""
         self._stopped.set()
-        self._goes_on.set()
+        self._sends_rest.set()
         self._thread.join()
 
     def _run(self) -> None:
@@ -55,7 +55,7 @@ class OrderStream:
             with LineSender(self._settings, self._topic.name) as sender:
                 for batch in _batches(self.count):
                     if self.sent >= self.count * _FIRST_SHARE:
-                        self._goes_on.wait()
+                        self._sends_rest.wait()
                     if self._stopped.wait(_INTERVAL_S):
                         return
                     sender.send(batch)
