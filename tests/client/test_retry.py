@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -231,3 +232,24 @@ def test_answers_without_progress_end_a_download_too() -> None:
         outage.raise_if_stuck(QUEUE, 7, 1_000)
     outage.progressed(1_001)
     outage.raise_if_stuck(QUEUE, 7, 9_000)
+
+
+# --- the rest of the project ------------------------------------------------------------------
+
+SLEEPING = {
+    "rocketmq_client/retry.py",
+    # These wait for messages, for a rate, or for their outage clock.
+    "pyspark_rocketmq/jobs/rate_limit.py",
+    "pyspark_rocketmq/stream/offset_driver.py",
+    "rocketmq_client/transport/grpc/download.py",
+}
+
+
+def test_no_other_module_sleeps_while_it_waits_for_a_cluster() -> None:
+    connector = Path(__file__).parents[2] / "connector"
+    files = [
+        *(connector / "rocketmq_client").rglob("*.py"),
+        *(connector / "pyspark_rocketmq").rglob("*.py"),
+    ]
+    sleeping = {path for path in files if "time.sleep" in path.read_text(encoding="utf-8")}
+    assert {str(path.relative_to(connector)) for path in sleeping} == SLEEPING
