@@ -33,16 +33,8 @@ class ConfigError(ValueError):
     """A key of the broker's configuration is unknown, or its value or file cannot be used."""
 
 
-def _text(default: str) -> str:
-    return field(default=default, metadata={"kind": str})
-
-
-def _flag(default: bool) -> bool:
-    return field(default=default, metadata={"kind": bool})
-
-
-def _whole(default: int, low: int, high: int) -> int:
-    return field(default=default, metadata={"kind": int, "low": low, "high": high})
+def _between(default: int, low: int, high: int) -> int:
+    return field(default=default, metadata={"low": low, "high": high})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,66 +42,66 @@ class BrokerConfig:
     """All settings of a broker, checked on construction."""
 
     # Addresses and names.
-    host: str = _text("127.0.0.1")
-    port: int = _whole(0, 0, _PORT_MAX)
-    name_server_apart: bool = _flag(False)
-    name_server_port: int = _whole(0, 0, _PORT_MAX)
-    grpc: bool = _flag(True)
-    grpc_port: int = _whole(0, 0, _PORT_MAX)
-    advertised_host: str = _text("")
-    broker_name: str = _text("broker-a")
-    cluster_name: str = _text("DefaultCluster")
+    host: str = "127.0.0.1"
+    port: int = _between(0, 0, _PORT_MAX)
+    name_server_apart: bool = False
+    name_server_port: int = _between(0, 0, _PORT_MAX)
+    grpc: bool = True
+    grpc_port: int = _between(0, 0, _PORT_MAX)
+    advertised_host: str = ""
+    broker_name: str = "broker-a"
+    cluster_name: str = "DefaultCluster"
 
     # TLS and access control.
-    tls_mode: str = _text("disabled")
-    tls_cert_file: str = _text("")
-    tls_key_file: str = _text("")
-    tls_client_auth: str = _text("none")
-    tls_client_ca_file: str = _text("")
-    acl_file: str = _text("")
-    auth_file: str = _text("")
+    tls_mode: str = "disabled"
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+    tls_client_auth: str = "none"
+    tls_client_ca_file: str = ""
+    acl_file: str = ""
+    auth_file: str = ""
 
     # Storage.
-    data_dir: str = _text("rocketmq-data")
-    flush: str = _text("sync")
-    flush_interval_ms: int = _whole(500, 1, 60_000)
-    commit_log_file_bytes: int = _whole(256 * _MIB, 64 * _KIB, 2 * _GIB - 1)
-    consume_queue_file_entries: int = _whole(300_000, 16, 100_000_000)
-    retention_hours: int = _whole(72, 1, 24 * 365 * 100)
-    disk_use_percent_max: int = _whole(90, 1, 100)
+    data_dir: str = "rocketmq-data"
+    flush: str = "sync"
+    flush_interval_ms: int = _between(500, 1, 60_000)
+    commit_log_file_bytes: int = _between(256 * _MIB, 64 * _KIB, 2 * _GIB - 1)
+    consume_queue_file_entries: int = _between(300_000, 16, 100_000_000)
+    retention_hours: int = _between(72, 1, 24 * 365 * 100)
+    disk_use_percent_max: int = _between(90, 1, 100)
 
     # Topics, groups, messages.
-    auto_create_topic: bool = _flag(True)
-    auto_create_topic_queues: int = _whole(8, 1, 65_536)
-    auto_create_group: bool = _flag(True)
-    commit_needs_group: bool = _flag(True)
-    message_bytes_max: int = _whole(BODY_SIZE_MAX, 1, 128 * _MIB)
+    auto_create_topic: bool = True
+    auto_create_topic_queues: int = _between(8, 1, 65_536)
+    auto_create_group: bool = True
+    commit_needs_group: bool = True
+    message_bytes_max: int = _between(BODY_SIZE_MAX, 1, 128 * _MIB)
 
     # Delayed and transactional messages.
-    timer_days_max: int = _whole(3, 1, 3_650)
-    transaction_timeout_ms: int = _whole(6_000, 0, 86_400_000)
-    transaction_check_interval_ms: int = _whole(30_000, 100, 86_400_000)
-    transaction_check_max: int = _whole(15, 0, 1_000_000)
+    timer_days_max: int = _between(3, 1, 3_650)
+    transaction_timeout_ms: int = _between(6_000, 0, 86_400_000)
+    transaction_check_interval_ms: int = _between(30_000, 100, 86_400_000)
+    transaction_check_max: int = _between(15, 0, 1_000_000)
 
     # Pulls.
-    transfer_count_max: int = _whole(100_000, 1, 10_000_000)
-    transfer_bytes_max: int = _whole(4 * _MIB, _KIB, 15 * _MIB)
-    pull_stops_at_queue_file_end: bool = _flag(False)
-    property_filter: bool = _flag(False)
-    long_polling: bool = _flag(True)
-    suspend_ms_max: int = _whole(60_000, 0, 3_600_000)
-    pop_retry_topic_v2: bool = _flag(False)
+    transfer_count_max: int = _between(100_000, 1, 10_000_000)
+    transfer_bytes_max: int = _between(4 * _MIB, _KIB, 15 * _MIB)
+    pull_stops_at_queue_file_end: bool = False
+    property_filter: bool = False
+    long_polling: bool = True
+    suspend_ms_max: int = _between(60_000, 0, 3_600_000)
+    pop_retry_topic_v2: bool = False
 
     # Clients and limits.
-    client_expiry_seconds: int = _whole(120, 1, 86_400)
-    progress_flush_ms: int = _whole(5_000, 10, 3_600_000)
-    idle_seconds: int = _whole(120, 1, 86_400)
-    connections_max: int = _whole(4_096, 1, 1_000_000)
-    output_bytes_max: int = _whole(16 * _MIB, 64 * _KIB, _GIB)
-    requests_in_flight_max: int = _whole(4_096, 1, 1_000_000)
-    held_pulls_max: int = _whole(65_536, 1, 10_000_000)
-    frame_bytes_max: int = _whole(16 * _MIB, _KIB, _GIB)
-    exit_with_parent: bool = _flag(False)
+    client_expiry_seconds: int = _between(120, 1, 86_400)
+    progress_flush_ms: int = _between(5_000, 10, 3_600_000)
+    idle_seconds: int = _between(120, 1, 86_400)
+    connections_max: int = _between(4_096, 1, 1_000_000)
+    output_bytes_max: int = _between(16 * _MIB, 64 * _KIB, _GIB)
+    requests_in_flight_max: int = _between(4_096, 1, 1_000_000)
+    held_pulls_max: int = _between(65_536, 1, 10_000_000)
+    frame_bytes_max: int = _between(16 * _MIB, _KIB, _GIB)
+    exit_with_parent: bool = False
 
     def __post_init__(self) -> None:
         for key in fields(self):
@@ -176,7 +168,7 @@ def parse_assignment(text: str) -> tuple[str, object]:
     name = name.strip().replace("-", "_")
     if not separator:
         raise ConfigError(f"{text!r} is not key=value")
-    kind = _FIELDS[name].metadata["kind"] if name in _FIELDS else str
+    kind = type(_FIELDS[name].default) if name in _FIELDS else str
     if kind is bool and value in ("true", "false"):
         return name, value == "true"
     if kind is int:
@@ -187,13 +179,13 @@ def parse_assignment(text: str) -> tuple[str, object]:
     return name, value
 
 
-def _check(key: Field[Any], value: object) -> None:
-    kind = key.metadata["kind"]
+def _check(key: Field[Any], value: Any) -> None:
+    kind = type(key.default)
     # bool is an int in Python, so `port = true` must be refused by name.
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         wanted = {str: "a text", bool: "true or false", int: "a whole number"}[kind]
         raise ConfigError(_refusal(key.name, wanted, value))
-    if isinstance(value, int) and kind is int:
+    if kind is int:
         low, high = key.metadata["low"], key.metadata["high"]
         if not low <= value <= high:
             raise ConfigError(_refusal(key.name, f"between {low} and {high}", value))

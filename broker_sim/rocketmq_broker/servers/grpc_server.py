@@ -24,7 +24,12 @@ from rocketmq_broker.servers.public_grpc.calls import PeerOf, PublicCalls
 from rocketmq_broker.servers.public_grpc.limits import PublicLimits
 from rocketmq_broker.servers.public_grpc.lookup import EngineLookup
 from rocketmq_broker.servers.shell.shell import EngineShell
-from rocketmq_broker.servers.sockets.addresses import BoundPorts, PortTakenError, advertised_host
+from rocketmq_broker.servers.sockets.addresses import (
+    BoundPorts,
+    PortTakenError,
+    advertised_host,
+    host_and_port,
+)
 from rocketmq_broker.servers.sockets.grpc_front import INNER_HOST, GrpcFront
 from rocketmq_wire.allocator import keep_freed_buffers
 from rocketmq_wire.stubs import SERVICE, descriptor_files, public
@@ -78,43 +83,32 @@ def reflection_pool() -> descriptor_pool.DescriptorPool:
     return pool
 
 
+@dataclass(frozen=True, slots=True)
 class GrpcServer:
     """A running gRPC server; `port` is the bound port."""
 
-    def __init__(
-        self,
-        server: grpc.aio.Server,
-        servicer: Any,
-        calls: BulkCalls,
-        *,
-        host: str,
-        port: int,
-        limits: GrpcLimits,
-        public_calls: PublicCalls | None = None,
-        front: GrpcFront | None = None,
-    ) -> None:
-        self._server = server
-        self._health = servicer
-        self._calls = calls
-        self.host = host
-        self.port = port
-        self._limits = limits
-        self._public_calls = public_calls
-        self._front = front
+    server: grpc.aio.Server
+    health: Any
+    calls: BulkCalls
+    host: str
+    port: int
+    limits: GrpcLimits
+    public_calls: PublicCalls | None = None
+    front: GrpcFront | None = None
 
     async def stop(self) -> None:
         """Refuse new calls, give running ones a moment to finish, and close."""
-        if self._front is not None:
-            self._front.stop_listening()
-        await self._health.enter_graceful_shutdown()
-        self._calls.end_idle_streams()
-        if self._public_calls is not None:
-            self._public_calls.end()
+        if self.front is not None:
+            self.front.stop_listening()
+        await self.health.enter_graceful_shutdown()
+        self.calls.end_idle_streams()
+        if self.public_calls is not None:
+            self.public_calls.end()
         try:
-            await self._server.stop(self._limits.stop_grace_seconds)
+            await self.server.stop(self.limits.stop_grace_seconds)
         finally:
-            if self._front is not None:
-                await self._front.close()
+            if self.front is not None:
+                await self.front.close()
 
 
 async def start_grpc(
@@ -141,10 +135,10 @@ async def start_grpc(
             expiry_seconds=config.client_expiry_seconds,
         )
 
-    is_any = bound.is_any("grpcPort", config.grpc_port)
+    is_any = bound.is_any("grpcPort")
     for tries_left in reversed(range(_START_TRIES_MAX if is_any else 1)):
-        port = bound.port("grpcPort", config.grpc_port)
-        bound.take("grpcPort", config.grpc_port).close()
+        port = bound.port("grpcPort")
+        bound.take("grpcPort").close()
         try:
             return await start_grpc_server(
                 shell,
@@ -209,16 +203,7 @@ async def start_grpc_server(
     if public_calls is not None:
         public_calls.own_port = bound
         public_calls.begin()
-    return GrpcServer(
-        server,
-        servicer,
-        calls,
-        host=host,
-        port=bound,
-        limits=limits,
-        public_calls=public_calls,
-        front=front,
-    )
+    return GrpcServer(server, servicer, calls, host, bound, limits, public_calls, front)
 
 
 async def _start_behind_front(
@@ -278,15 +263,16 @@ def _add_handlers(
 def _bind(
     server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None = None
 ) -> int:
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = host_and_port(host, port)
+    # gRPC gives no reason for a failure. By far the usual one is another server on the port.
+    failure = OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {address}")
     try:
         if credentials is None:
             bound = server.add_insecure_port(address)
         else:
             bound = server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        # gRPC gives no reason. By far the usual one is another server on the port.
-        raise OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {address}") from error
+        raise failure from error
     if not bound:
-        raise OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {address}")
+        raise failure
     return bound

@@ -18,7 +18,12 @@ from rocketmq_broker.security.guard import Guard, make_guard
 from rocketmq_broker.security.tls_files import TlsFiles
 from rocketmq_broker.servers.remoting.server import RemotingServer, Role
 from rocketmq_broker.servers.shell.shell import EngineShell, now_ms
-from rocketmq_broker.servers.sockets.addresses import BoundPorts, advertised_host, ipv4_of
+from rocketmq_broker.servers.sockets.addresses import (
+    BoundPorts,
+    advertised_host,
+    host_and_port,
+    ipv4_of,
+)
 from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY
 from rocketmq_broker.storage.disk.files import Files, OsFiles, join, read_file
 from rocketmq_broker.storage.disk.memory_files import MemoryFiles
@@ -110,7 +115,7 @@ async def start_broker(config: BrokerConfig, *, grpc_when_asked: bool = False) -
     remembered = _remembered_ports(files)
     with BoundPorts(config, remembered) as bound:
         # Stored messages contain the port, so an unknown one is bound before the store opens.
-        port = config.port or remembered.get("port") or bound.port("port", config.port)
+        port = config.port or remembered.get("port") or bound.port("port")
         store_host = Host(ipv4_of(advertised_host(config)), port)
         store = Store.open(files, _store_config(config, store_host), now_ms())
         try:
@@ -132,7 +137,7 @@ async def _serve(
         config.broker_name,
         config.cluster_name,
         advertised_host(config),
-        bound.port("port", config.port),
+        bound.port("port"),
         store_host,
     )
     tls_files = _tls_files(config)
@@ -142,21 +147,21 @@ async def _serve(
     ports = {"port": identity.port}
     name_server_port = identity.port
     if config.name_server_apart:
-        name_server_port = bound.port("nameServerPort", config.name_server_port)
+        name_server_port = bound.port("nameServerPort")
         ports["nameServerPort"] = name_server_port
     begin_grpc = partial(_begin_grpc, shell, config, tls_files, guard)
     serves_grpc = config.grpc and not grpc_later
     if serves_grpc:
-        ports["grpcPort"] = bound.port("grpcPort", config.grpc_port)
+        ports["grpcPort"] = bound.port("grpcPort")
     await shell.start()
     remoting: list[RemotingServer] = []
     try:
         role = Role.BROKER if config.name_server_apart else Role.BOTH
         remoting.append(RemotingServer(shell, config, role, tls_files, guard))
-        remoting[-1].listen(bound.take("port", config.port))
+        remoting[-1].listen(bound.take("port"))
         if config.name_server_apart:
             remoting.append(RemotingServer(shell, config, Role.NAME_SERVER, tls_files))
-            remoting[-1].listen(bound.take("nameServerPort", config.name_server_port))
+            remoting[-1].listen(bound.take("nameServerPort"))
         grpc = None
         if serves_grpc:
             grpc = await begin_grpc(bound)
@@ -171,7 +176,7 @@ async def _serve(
         raise
     host = identity.host or "127.0.0.1"
     addresses = Addresses(
-        _address(host, name_server_port), _address(host, ports["grpcPort"]) if grpc else None
+        host_and_port(host, name_server_port), host_and_port(host, grpc.port) if grpc else None
     )
     return RunningBroker(shell, remoting, grpc, addresses, begin_grpc)
 
@@ -222,7 +227,3 @@ def _store_config(config: BrokerConfig, store_host: Host) -> StoreConfig:
         retention_ms=config.retention_hours * 3_600_000,
         disk_used_ratio_max=config.disk_use_percent_max / 100,
     )
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -95,21 +95,15 @@ def parse_peer(text: str, *, local_host: str = "") -> Peer:
 
     Its key is negative, so that it differs from all connection numbers of the TCP server.
     """
-    kind, _, address = unquote(text).partition(":")
-    host, _, port = address.rpartition(":")
+    _, _, address = unquote(text).partition(":")
+    host, _, digits = address.rpartition(":")
     host = host.strip("[]")
-    if kind not in ("ipv4", "ipv6") or not port.isdecimal() or not _is_address(host):
-        host, port = "127.0.0.1", "0"
-    key = zlib.crc32(host.encode()) << 16 | int(port)
-    return Peer(-1 - key, host, int(port), local_host)
-
-
-def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
+        port = int(digits)
     except ValueError:
-        return False
-    return True
+        host, port = "127.0.0.1", 0
+    return Peer(-1 - (zlib.crc32(host.encode()) << 16 | port), host, port, local_host)
 
 
 class _Client(NamedTuple):

@@ -76,7 +76,7 @@ class Members:
                         queue = self._sessions.begin_stream(session)
                         writing = asyncio.ensure_future(_write_all(queue, write))
                     if session is not None:
-                        session.tell(answer)
+                        session.send(answer)
                 elif session is not None and command.WhichOneof("command") is not None:
                     self._sessions.answered(session, command)
                 reading = asyncio.ensure_future(anext(incoming, None))

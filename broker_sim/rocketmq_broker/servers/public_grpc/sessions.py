@@ -72,7 +72,7 @@ class Session:
     def group(self) -> str:
         return str(self.settings.subscription.group.name)
 
-    def tell(self, command: Any) -> None:
+    def send(self, command: Any) -> None:
         """Send a command over the stream, which ends if the client does not read."""
         if self.commands is None:
             return
@@ -192,7 +192,7 @@ class Sessions:
             asyncio.get_running_loop().call_soon(answered, None)
             return lambda: None
         session.asked[nonce] = (request, answered)
-        session.tell(command)
+        session.send(command)
 
         def give_up() -> None:
             session.asked.pop(nonce, None)
@@ -205,7 +205,7 @@ class Sessions:
         recover = command.recover_orphaned_transaction_command
         recover.message.CopyFrom(incoming_of(stored, Delivery(stored.topic)))
         recover.transaction_id = check.transaction_id
-        session.tell(command)
+        session.send(command)
 
     def _expire(self) -> None:
         oldest = self._time() - self._expiry_seconds

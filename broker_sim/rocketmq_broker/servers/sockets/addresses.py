@@ -16,11 +16,12 @@ from rocketmq_broker.engine.core.routes import WILDCARDS
 _PORT_LOW: Final = 20_000
 _PORT_HIGH: Final = 32_000
 _TRIES_MAX: Final = 50
-_OPTIONS: Final = {
-    "port": "--port {}",
-    "nameServerPort": "--set name_server_port={}",
-    "grpcPort": "--grpc-port {}",
+_PORTS: Final = {
+    "port": ("port", "--port {}"),
+    "nameServerPort": ("name_server_port", "--set name_server_port={}"),
+    "grpcPort": ("grpc_port", "--grpc-port {}"),
 }
+"""The name of a port in `addresses.json` -> its key in the configuration, its option."""
 _ASKED: Final = (
     ". Another program, perhaps another broker, listens there: stop it, or name another port "
     "({} takes a free one)"
@@ -46,7 +47,7 @@ class BoundPorts:
     """The broker's bound sockets while it starts; a start that fails closes them."""
 
     def __init__(self, config: BrokerConfig, remembered: dict[str, int]) -> None:
-        self._host = config.host
+        self._config = config
         self._remembered = remembered
         self._sockets: dict[str, socket.socket] = {}
 
@@ -57,26 +58,38 @@ class BoundPorts:
         for left in self._sockets.values():
             left.close()
 
-    def port(self, name: str, wanted: int) -> int:
+    def port(self, name: str) -> int:
         """The port of the socket called `name`, which is bound if it was not."""
         if name not in self._sockets:
-            self._sockets[name] = _bind(
-                self._host,
-                port=wanted,
-                remembered=self._remembered.get(name, 0),
-                option=_OPTIONS[name],
-            )
+            self._sockets[name] = self._bind(name)
         port: int = self._sockets[name].getsockname()[1]
         return port
 
-    def is_any(self, name: str, wanted: int) -> bool:
+    def is_any(self, name: str) -> bool:
         """True if the port is neither configured nor remembered."""
-        return not wanted and not self._remembered.get(name, 0)
+        return not getattr(self._config, _PORTS[name][0]) and not self._remembered.get(name)
 
-    def take(self, name: str, wanted: int) -> socket.socket:
+    def take(self, name: str) -> socket.socket:
         """The socket called `name`; the taker closes it."""
-        self.port(name, wanted)
+        self.port(name)
         return self._sockets.pop(name)
+
+    def _bind(self, name: str) -> socket.socket:
+        """Bind a socket. Raises PortTakenError.
+
+        A remembered port that is in use is refused like a configured one: clients of the last run
+        look for the broker there.
+        """
+        host, (key, option) = self._config.host, _PORTS[name]
+        if port := getattr(self._config, key):
+            return _bind(host, port, _ASKED.format(option.format(0)))
+        if port := self._remembered.get(name):
+            return _bind(host, port, _REMEMBERED.format(option.format("N")))
+        choice = random.SystemRandom()
+        for _ in range(_TRIES_MAX):
+            with suppress(PortTakenError):
+                return _bind(host, choice.randrange(_PORT_LOW, _PORT_HIGH))
+        return _bind(host, 0)
 
 
 def advertised_host(config: BrokerConfig) -> str:
@@ -89,6 +102,11 @@ def advertised_host(config: BrokerConfig) -> str:
     return "" if config.host in WILDCARDS else config.host
 
 
+def host_and_port(host: str, port: int) -> str:
+    """An address as clients and gRPC write it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def ipv4_of(host: str) -> bytes:
     """The IPv4 address that records carry as their store host; loopback if there is none."""
     try:
@@ -97,25 +115,7 @@ def ipv4_of(host: str) -> bytes:
         return socket.inet_aton("127.0.0.1")
 
 
-def _bind(host: str, *, port: int, remembered: int, option: str) -> socket.socket:
-    """A bound socket, not listening yet.
-
-    Raises PortTakenError if the wanted port, or every port tried, is in use. A remembered port that
-    is in use is refused, too: clients of the last run look for the broker there. `option` names the
-    port on the command line.
-    """
-    if port:
-        return _bind_one(host, port, _ASKED.format(option.format(0)))
-    if remembered:
-        return _bind_one(host, remembered, _REMEMBERED.format(option.format("N")))
-    choice = random.SystemRandom()
-    for _ in range(_TRIES_MAX):
-        with suppress(PortTakenError):
-            return _bind_one(host, choice.randrange(_PORT_LOW, _PORT_HIGH))
-    return _bind_one(host, 0)
-
-
-def _bind_one(host: str, port: int, advice: str = "") -> socket.socket:
+def _bind(host: str, port: int, advice: str = "") -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -317,7 +317,7 @@ class TestSessions:
             session = self.put(sessions, "a")
             commands = sessions.begin_stream(session)
             for number in range(5):
-                session.tell(number)
+                session.send(number)
             return [commands.get_nowait() for _ in range(commands.qsize())]
 
         assert asyncio.run(run())[0] is None
