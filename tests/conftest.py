@@ -10,7 +10,7 @@ _ROOT = "tests/"
 # Before xdist's own hook, which reads the marks.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whoever takes Spark's tests is the last to be done, so they must begin at once.
+    """The process with Spark's tests ends last, so it must start them at once.
 
     A folder of them shares a session, any other file its brokers; neither is worth having twice.
     """

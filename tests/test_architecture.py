@@ -176,7 +176,7 @@ def test_a_module_imports_only_what_its_layer_may(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", [name for name in LOOKED_UP if name in MODULES])
-def test_what_spark_looks_up_imports_nothing_heavy_at_the_top(module: str) -> None:
+def test_modules_that_spark_lists_import_nothing_heavy_at_the_top(module: str) -> None:
     heavy = [
         f"line {item.line}: {item.name}"
         for item in _imports(MODULES[module].read_text())

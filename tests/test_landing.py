@@ -71,7 +71,7 @@ def test_nothing_runs_where_nothing_can_be_set_up(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error"),
     [
         (["foo"], "run: there is no verb 'foo'; ./run help lists them all"),
         (
@@ -80,10 +80,10 @@ def test_nothing_runs_where_nothing_can_be_set_up(checkout: Path) -> None:
         ),
     ],
 )
-def test_an_unknown_verb_or_command_is_named_last(words: list[str], told: str) -> None:
+def test_an_unknown_verb_or_command_is_named_last(words: list[str], error: str) -> None:
     ended = subprocess.run(
         [str(ROOT / "run"), *words], capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == 1
     assert ended.stdout == ""
-    assert ended.stderr.splitlines()[-1] == told
+    assert ended.stderr.splitlines()[-1] == error

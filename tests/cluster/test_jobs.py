@@ -152,7 +152,7 @@ def produce(cluster: Cluster, topic: str) -> None:
                 ),
             )
             for queue, numbers in (
-                (queue, range(place, ORDERS, len(queues))) for place, queue in enumerate(queues)
+                (queue, range(first, ORDERS, len(queues))) for first, queue in enumerate(queues)
             )
         ]
         for sent in producer.send_many(requests):
@@ -268,7 +268,7 @@ def check_redrive(
     assert stored(cluster, topic) == sorted(before + dead)
     assert "0 dead letters" in submit("redrive_dead_letters.py", *words)
     assert stored(cluster, topic) == sorted(before + dead)
-    # Whoever sends the letters of one tag does not take those of the other for sent.
+    # A run for one tag does not count the dead letters of the other tag as sent.
     odd = [number for number in dead if number % 2]
     for tag, sent in (("odd", odd), ("even", dead), ("odd", dead)):
         submit("redrive_dead_letters.py", *words, "--tags", tag)

@@ -104,7 +104,7 @@ def test_the_first_of_a_run_of_equal_store_times_is_found(cluster, topic):
 # --- groups ---------------------------------------------------------------------------------
 
 
-def test_progress_is_none_until_it_is_committed_and_may_go_back(cluster, topic):
+def test_a_committed_offset_is_none_at_first_and_may_decrease(cluster, topic):
     queue = queue_of(topic, 1)
     group = f"group-{topic}"
     fill(cluster, queue, 9)
@@ -133,7 +133,7 @@ def test_a_group_with_nobody_online_has_no_members(cluster, topic):
 # --- arrivals -------------------------------------------------------------------------------
 
 
-def test_the_watch_knows_ends_and_notices_arrivals(cluster, settings, topic):
+def test_the_watch_knows_end_offsets_and_notices_new_messages(cluster, settings, topic):
     queues = [queue_of(topic, index) for index in range(4)]
     fill(cluster, queues[0], 5)
     watch = EndOffsetWatcher(settings, queues)
@@ -236,7 +236,7 @@ def test_columns_are_sent_without_an_object_a_message(cluster, topic):
     assert len({m.properties["UNIQ_KEY"] for m in messages}) == 2 * count
 
 
-def test_queues_take_turns(cluster, topic):
+def test_messages_are_spread_over_the_queues_in_order(cluster, topic):
     with Producer(cluster) as producer:
         indexes = [producer.send(Message(topic, b"x")).queue_index for _ in range(8)]
     assert sorted(indexes) == [0, 0, 1, 1, 2, 2, 3, 3]

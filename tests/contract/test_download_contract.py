@@ -111,7 +111,7 @@ def test_a_deleted_topic_is_distinguished(cluster, topic):
     assert caught.value.loss.reason is LossReason.TOPIC_DELETED
 
 
-def test_a_removed_queue_is_told_apart(cluster, topic):
+def test_a_removed_queue_is_reported_as_missing(cluster, topic):
     queue = queue_of(topic, 3)
     fill(cluster, queue, 100)
     cluster.create_topic(TopicConfig(topic, 2, 2))

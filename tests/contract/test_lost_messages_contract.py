@@ -1,4 +1,4 @@
-"""What a repair gave up: reads fail or say so, consumers go on and log it, no offset moves."""
+"""Messages that a repair gave up: reads fail or report them, consumers skip and log them."""
 
 from __future__ import annotations
 

@@ -64,18 +64,18 @@ def test_expressions_select_at_the_broker_and_cover_the_range(transport):
 
 def test_a_broker_that_does_not_filter_by_properties_says_so(transport):
     sql = Subscription("n = 1", "SQL92")
-    told = r"^\[ROCKETMQ_UNSUPPORTED\.SQL92\] .*enablePropertyFilter=true"
+    refused = r"^\[ROCKETMQ_UNSUPPORTED\.SQL92\] .*enablePropertyFilter=true"
     with (
         started(allows_sql=False) as broker,
         open_cluster(settings_of(broker, transport)) as cluster,
     ):
         cluster.create_topic(TopicConfig("orders", 1, 1))
-        with pytest.raises(FilterUnsupportedError, match=told):
+        with pytest.raises(FilterUnsupportedError, match=refused):
             cluster.pull(QUEUE, 0, 1, subscription=sql)
         with Producer(cluster) as producer:
             producer.send(Message("orders", b"x", properties={"n": "1"}), QUEUE)
         # At once, not when an outage would be over: no time makes the broker filter.
         began = time.monotonic()
-        with pytest.raises(FilterUnsupportedError, match=told):
+        with pytest.raises(FilterUnsupportedError, match=refused):
             offsets_read(cluster, "n = 1")
         assert time.monotonic() - began < OUTAGE_S / 2

@@ -173,7 +173,7 @@ def is_whole(received: bytes) -> bool:
 
 
 def shown(real: RealCluster, topic: str) -> list[dict[str, Any]]:
-    """A topic as the Java consumer has it, texts as texts, long bodies told by their period."""
+    """A topic as the Java consumer has it, texts as texts, long bodies by their period."""
     printed = real.java(_JAVA / "Show.java", topic)
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     for line in lines:

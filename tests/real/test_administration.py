@@ -15,7 +15,7 @@ from support.real_cluster import RealCluster
 Read = Callable[..., DataFrame]
 
 
-def test_consumer_progress_shows_what_a_query_committed(
+def test_mqadmin_shows_the_offsets_that_a_query_committed(
     broker: RealCluster, loader: Loader, topic: str, group: str, queries: Queries
 ) -> None:
     queues = loader.create(topic, 2)

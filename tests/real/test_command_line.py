@@ -78,9 +78,9 @@ def test_what_is_produced_is_tailed_and_found(
     until(lambda: len(_found(rmq, topic, "--key", "k7")) == 1)
     (by_key,) = _found(rmq, topic, "--key", "k7")
     (by_id,) = _found(rmq, topic, "--id", str(by_key["id"]))
-    (by_place,) = _found(rmq, topic, "--queue", "0", "--offset", "7")
+    (by_offset,) = _found(rmq, topic, "--queue", "0", "--offset", "7")
     (by_offset_id,) = _found(rmq, topic, "--id", str(by_key["offsetId"]))
-    assert by_key == by_id == by_place == by_offset_id
+    assert by_key == by_id == by_offset == by_offset_id
     assert (by_key["body"], by_key["offset"]) == ("body 7", 7)
 
 
@@ -200,8 +200,8 @@ def test_dead_letters_go_back_to_their_topic(
 ) -> None:
     loader.create(topic, 1)
     loader.create(f"%DLQ%{group}", 1)
-    letter = {"body": "late", "properties": {"RETRY_TOPIC": topic, "RECONSUME_TIME": "16"}}
-    monkeypatch.setattr(sys, "stdin", Input(json.dumps(letter).encode()))
+    dead_letter = {"body": "late", "properties": {"RETRY_TOPIC": topic, "RECONSUME_TIME": "16"}}
+    monkeypatch.setattr(sys, "stdin", Input(json.dumps(dead_letter).encode()))
     rmq("produce", f"%DLQ%{group}", "--json", "-q")
     until(lambda: [row["waiting"] for row in rmq("dlq", "list", group, "--json")] == [1])
     rmq("dlq", "replay", group, "--execute")

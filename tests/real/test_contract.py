@@ -22,8 +22,8 @@ globals().update(
         short=(
             "test_a_created_topic_is_listed_with_its_queues_and_its_configuration",
             "test_offsets_are_found_by_store_time_and_clamped",
-            "test_progress_is_none_until_it_is_committed_and_may_go_back",
-            "test_the_watch_knows_ends_and_notices_arrivals",
+            "test_a_committed_offset_is_none_at_first_and_may_decrease",
+            "test_the_watch_knows_end_offsets_and_notices_new_messages",
             "test_pipelined_batches_keep_the_order_of_their_queue",
             "test_plain_pulls_tell_the_four_statuses_apart",
         ),

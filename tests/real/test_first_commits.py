@@ -12,7 +12,7 @@ _GROUPS = 100
 
 
 @pytest.mark.short
-def test_the_first_progress_of_all_queues_is_kept(broker: RealCluster, topic: str) -> None:
+def test_the_first_committed_offset_of_every_queue_is_kept(broker: RealCluster, topic: str) -> None:
     with broker.open() as cluster:
         queues = Loader(cluster).create(topic, 8)
         for queue in queues:

@@ -1,4 +1,4 @@
-"""Seats of queries that join a group, on unmodified RocketMQ."""
+"""Queries that join a consumer group, on unmodified RocketMQ."""
 
 from __future__ import annotations
 

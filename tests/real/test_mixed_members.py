@@ -40,21 +40,21 @@ class Sent:
 
     def __init__(self, topic: Topic) -> None:
         self._topic = topic
-        self.places: dict[bytes, MessageId] = {}
+        self.ids: dict[bytes, MessageId] = {}
         self._ends = Counter(dict.fromkeys(topic.queues, 0))
 
     def send(self, count: int) -> list[MessageId]:
-        """So many to each queue."""
-        places: list[MessageId] = []
+        """Send a number of messages to each queue."""
+        ids: list[MessageId] = []
         with Producer(self._topic.connection) as producer:
             for queue in self._topic.queues:
                 some = [(queue, self._ends[queue] + number) for number in range(count)]
                 bodies = [f"{q.broker}/{q.index}/{offset}".encode() for q, offset in some]
                 producer.send_batch(queue, [Message(self._topic.name, body) for body in bodies])
                 self._ends[queue] += count
-                self.places.update(zip(bodies, some, strict=True))
-                places += some
-        return places
+                self.ids.update(zip(bodies, some, strict=True))
+                ids += some
+        return ids
 
 
 def test_five_members_over_two_masters_lose_nothing_when_one_is_killed(
@@ -93,10 +93,10 @@ def test_five_members_over_two_masters_lose_nothing_when_one_is_killed(
             member.stop()
     theirs = [line.split()[1].encode() for line in printed[0].splitlines() if "GOT " in line]
     counts = [ledger.counts for ledger in ledgers]
-    counts.append(Counter(sent.places[body] for body in theirs))
+    counts.append(Counter(sent.ids[body] for body in theirs))
     assert all(counts), "every member had something"
     found = sum(counts, Counter())
-    assert set(found) == set(sent.places.values())
-    assert [found[place] for place in last] == [1] * len(last), "at rest each comes once"
+    assert set(found) == set(sent.ids.values())
+    assert [found[message_id] for message_id in last] == [1] * len(last), "at rest each comes once"
     # What was not stored when a member was killed and when one left, of some hundred a second.
     assert sum(found.values()) - len(found) < len(found) / 4

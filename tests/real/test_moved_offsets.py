@@ -1,4 +1,4 @@
-"""The causes of code 21 at real brokers, told apart by what the queue holds.
+"""The causes of code 21 at real brokers, distinguished by what the queue holds.
 
 Retention, the fifth, is in test_retention.py, and mqadmin's resets beside a query are in
 test_administration.py.

@@ -155,7 +155,7 @@ def test_the_queues_of_a_broker_that_is_added_are_found(
 
 
 @pytest.mark.usefixtures("in_time")
-def test_the_queues_of_a_broker_that_leaves_wait_for_it_and_the_others_go_on(
+def test_queues_of_a_stopped_broker_wait_and_other_queues_are_read(
     broker: RealCluster, loader: Loader, topic: str, queries: Queries
 ) -> None:
     node = broker.add_broker("broker-b")

@@ -20,7 +20,7 @@ globals().update(
     adopt(
         ours,
         without={
-            "test_an_invalid_handle_cannot_be_renewed": "RocketMQ renews it, and lends twice",
+            "test_an_invalid_handle_cannot_be_renewed": "RocketMQ renews it, and delivers twice",
             "test_pops_pause_above_the_limit_of_waiting_messages": "no broker takes part in it",
         },
         short=(

@@ -65,7 +65,7 @@ def test_tags_and_times_select_through_a_proxy(
     assert queries.available("since", **since).rows == loader.rows(queue, start=start)
 
 
-def test_a_running_stream_sees_arrivals_and_new_queues_through_a_proxy(
+def test_a_running_stream_sees_new_messages_and_queues_through_a_proxy(
     proxy: str, loader: Loader, topic: str, queries: Queries
 ) -> None:
     queues = loader.create(topic, 2)
@@ -83,7 +83,7 @@ def test_a_running_stream_sees_arrivals_and_new_queues_through_a_proxy(
     assert batches.rows == loader.rows(*queues)
 
 
-def test_a_topic_created_anew_and_refilled_is_recognised_through_a_proxy(
+def test_a_recreated_and_refilled_topic_is_recognised_through_a_proxy(
     proxy: str, loader: Loader, topic: str, queries: Queries
 ) -> None:
     (queue,) = loader.create(topic, 1)

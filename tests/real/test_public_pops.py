@@ -16,7 +16,7 @@ globals().update(
         ours,
         without={
             "test_a_missing_server_raises_at_once": "no broker takes part in it",
-            "test_a_broken_connection_is_reopened": "a proxy lends to what it still holds, "
+            "test_a_broken_connection_is_reopened": "a proxy delivers to what it still holds, "
             "and the message comes again when that is over",
         },
         short=("test_messages_are_received_as_records_with_handles",),

@@ -1,4 +1,4 @@
-"""Files that brokers delete: what expired is told from what is lost, with right numbers."""
+"""Files that brokers delete: reads distinguish expired from lost messages and count both."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_messages_that_retention_deleted_are_a_loss_with_numbers(
     assert rows_of(read()) == loader.rows(queue, start=500)
     assert queries.available(failOnDataLoss="false").rows == loader.rows(queue, start=500)
     assert queries.available().rows == []
-    # Created anew and refilled beyond the checkpoint: told by where the old one began.
+    # Recreated and refilled beyond the checkpoint: recognised by the start of the old topic.
     loader.cluster.delete_topic(topic)
     loader.sent.clear()
     loader.create(topic, 1)
@@ -104,7 +104,7 @@ def _bounds_after_retention(loader: Loader, queue: QueueId) -> Bounds:
 def expire_all(
     broker: RealCluster, loader: Loader, topic: str, expiring: Callable[[], None]
 ) -> None:
-    """Have every message of a topic expire: 20 MB follow them, and make the log go on twice."""
+    """Have every message of a topic expire: 20 MB follow them, and make the log roll twice."""
     (filler,) = loader.create(f"{topic}-filler", 1)
     run_program(
         broker.version, _JAVA / "Send.java", broker.name_server, filler.topic, "broker-a",
@@ -139,7 +139,7 @@ def test_the_first_message_of_a_log_is_a_loss_and_no_other_message_once_it_expir
             loader.cluster.create_topic(TopicConfig(name, 1, 1), "broker-z")
         loader.put(queue, 20)
         (first,) = loader.cluster.pull(queue, 0, 1).records
-        assert int.from_bytes(first[28:36], "big") == 0, "not at the log's first place"
+        assert int.from_bytes(first[28:36], "big") == 0, "not at the start of the log"
         run_program(
             broker.version, _JAVA / "Send.java", broker.name_server, filler.topic, "broker-z",
             *["large"] * 5,
@@ -159,7 +159,7 @@ def test_the_first_message_of_a_log_is_a_loss_and_no_other_message_once_it_expir
         broker.remove(node)
 
 
-def test_a_queue_that_clean_expired_cq_removed_begins_anew_and_is_not_read_on_unnoticed(
+def test_a_queue_that_clean_expired_cq_removed_restarts_and_the_reader_notices(
     broker: RealCluster, loader: Loader, topic: str, queries: Queries, expiring: Callable[[], None]
 ) -> None:
     (queue,) = loader.create(topic, 1)

@@ -26,7 +26,7 @@ globals().update(
 
 
 @dataclass(frozen=True)
-class _Places:
+class _Addresses:
     """As the tests know the bundled broker. The name server is for what fills topics."""
 
     name_server: str
@@ -34,13 +34,13 @@ class _Places:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Places]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Addresses]:
     cluster = RealCluster(VERSIONS[0], tmp_path_factory.mktemp("real"), is_brief=True)
     try:
         cluster.start_name_server()
         cluster.add_broker("broker-a")
         cluster.start_proxy()
         assert cluster.grpc_endpoint is not None
-        yield _Places(cluster.name_server, cluster.grpc_endpoint)
+        yield _Addresses(cluster.name_server, cluster.grpc_endpoint)
     finally:
         cluster.close()

@@ -38,7 +38,7 @@ class Held:
 
     records: dict[QueueId, bytes]
     bounds: dict[QueueId, Bounds]
-    progress: dict[QueueId, object]
+    committed: dict[QueueId, object]
 
 
 def held_by(cluster: Cluster, queues: Sequence[QueueId], group: str) -> Held:
@@ -138,19 +138,19 @@ def whole(cluster: Cluster, topic: str) -> Held:
 End = Callable[[BrokerNode, str, str], None]
 
 
-def stop(node: BrokerNode, _topic: str, _progress: str) -> None:
+def stop(node: BrokerNode, _topic: str, _offsets: str) -> None:
     node.stop()
 
 
-def kill(node: BrokerNode, topic: str, progress: str) -> None:
+def kill(node: BrokerNode, topic: str, offsets: str) -> None:
     # It is saved every five seconds.
     deadline = time.monotonic() + 20
-    while progress not in saved_progress(node, topic) and time.monotonic() < deadline:
+    while offsets not in saved_offsets(node, topic) and time.monotonic() < deadline:
         time.sleep(0.2)
     node.kill()
 
 
-def saved_progress(node: BrokerNode, topic: str) -> str:
+def saved_offsets(node: BrokerNode, topic: str) -> str:
     """What the file says of the topic's group; the tests of a version share a directory."""
     path = node.store / "config" / "consumerOffset.json"
     text = path.read_text() if path.exists() else ""
@@ -176,7 +176,7 @@ def test_what_rocketmq_stored_is_served_here_and_goes_back(
         again(cluster, topic)
         more = whole(cluster, topic)
         assert all(more.records[queue].startswith(stored.records[queue]) for queue in more.records)
-        assert more.progress != stored.progress
+        assert more.committed != stored.committed
 
     assert main(["fsck", str(node.store)]) == 0
     with running(broker, node) as cluster:

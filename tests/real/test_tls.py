@@ -81,7 +81,7 @@ def test_a_real_broker_as_it_comes_takes_tls_but_shows_a_strange_certificate(
         cluster.topics()
 
 
-def test_a_real_brokers_certificate_is_checked_and_one_without_tls_is_told(
+def test_a_real_brokers_certificate_is_checked_and_missing_tls_is_reported(
     encrypted: EncryptedCluster,
 ) -> None:
     expired = encrypted.authority.issue(is_expired=True)

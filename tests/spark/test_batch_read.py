@@ -215,8 +215,8 @@ def test_pinned_offsets_fix_a_read_and_commit_it_afterwards(
     frame = spark.read.format("rocketmq").options(**pinned.options).load()
     assert rows_of(frame) == loader.rows(*queues, end=10)
     pinned.commit()
-    progress = loader.cluster.committed_offsets(f"group-{topic}", queues)
-    assert progress == dict.fromkeys(queues, 10)
+    committed = loader.cluster.committed_offsets(f"group-{topic}", queues)
+    assert committed == dict.fromkeys(queues, 10)
     assert pin_offsets({**options, "startingOffsets": "group"}).messages == 20
 
 

@@ -1,4 +1,4 @@
-"""Expired, truncated, deleted, shrunken and re-created topics, told apart with numbers."""
+"""Expired, truncated, deleted, shrunken and recreated topics, reported with numbers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class AgingBroker:
     """A broker of its own, whose old log files can be made to expire."""
 
     def __init__(self, folder: Path) -> None:
-        # However full this machine's disk is: nothing may go before it is told to.
+        # A full disk must not make the broker delete files before the test asks for it.
         self.config = BrokerConfig(
             data_dir=str(folder),
             flush="async",
@@ -173,7 +173,7 @@ def test_expired_messages(
         survivors = queries.available(failOnDataLoss="false").rows
         assert survivors == loader.rows(queue, start=held.start)
         assert queries.available().rows == []
-        # Created anew and refilled beyond the checkpoint: told by where the old one began.
+        # Recreated and refilled beyond the checkpoint: recognised by the start of the old topic.
         cluster.delete_topic(topic)
         loader.sent.clear()
         loader.create(topic, 1)

@@ -17,7 +17,7 @@ from support.loader import Loader
 from support.queries import Batches, Queries
 
 
-def progress(loader: Loader, group: str, *queues: QueueId) -> list[object]:
+def committed(loader: Loader, group: str, *queues: QueueId) -> list[object]:
     return list(loader.cluster.committed_offsets(group, queues).values())
 
 
@@ -37,7 +37,7 @@ def test_committed_offsets_are_exact_after_each_batch_and_at_the_end(
     def watch(_frame: DataFrame, _batch_id: int) -> None:
         # While batch N runs, batch N-1 is finished; its commit is under way off the planning path.
         for _ in range(100):
-            found = progress(loader, group, *queues)
+            found = committed(loader, group, *queues)
             if found == [5 * len(at_batch)] * 2 or not at_batch:
                 break
             time.sleep(0.02)
@@ -46,7 +46,7 @@ def test_committed_offsets_are_exact_after_each_batch_and_at_the_end(
     frame = queries.load(group=group, startingOffsets="earliest", maxOffsetsPerTrigger="10")
     assert queries.start(frame, watch, availableNow=True).awaitTermination(120)
     assert at_batch == [[None, None], [5, 5], [10, 10], [15, 15]]
-    assert progress(loader, group, *queues) == [20, 20]
+    assert committed(loader, group, *queues) == [20, 20]
 
 
 def test_committed_offsets_stay_until_a_batch_is_done(
@@ -57,11 +57,11 @@ def test_committed_offsets_stay_until_a_batch_is_done(
     loader.cluster.commit(group, {queue: 12})
     batches = queries.available(group=group, startingOffsets="group", maxOffsetsPerTrigger="5")
     assert batches.rows == loader.rows(queue, start=12)
-    assert progress(loader, group, queue) == [20]
+    assert committed(loader, group, queue) == [20]
     loader.cluster.commit(group, {queue: 3})
     with pytest.raises(PySparkException, match="dies"):
         queries.run(Batches(fail_at=0), "other", group=group, startingOffsets="earliest")
-    assert progress(loader, group, queue) == [3]
+    assert committed(loader, group, queue) == [3]
 
 
 def test_nothing_is_committed_without_a_group_or_under_commit_offsets_false(
@@ -71,7 +71,7 @@ def test_nothing_is_committed_without_a_group_or_under_commit_offsets_false(
     loader.put(queue, 20)
     queries.available("a", startingOffsets="earliest")
     queries.available("b", startingOffsets="earliest", group=group, commitOffsets="false")
-    assert progress(loader, group, queue) == [None]
+    assert committed(loader, group, queue) == [None]
 
 
 def test_a_running_query_keeps_its_committed_offsets_up_to_date(
@@ -80,9 +80,9 @@ def test_a_running_query_keeps_its_committed_offsets_up_to_date(
     (queue,) = loader.create(topic, 1)
     loader.put(queue, 20)
     query = queries.start(queries.load(group=group, startingOffsets="earliest"), Batches())
-    queries.until(query, lambda: progress(loader, group, queue) == [20])
+    queries.until(query, lambda: committed(loader, group, queue) == [20])
     loader.put(queue, 5)
-    queries.until(query, lambda: progress(loader, group, queue) == [25])
+    queries.until(query, lambda: committed(loader, group, queue) == [25])
 
 
 def test_a_group_with_live_members_is_refused(
@@ -94,7 +94,7 @@ def test_a_group_with_live_members_is_refused(
         group, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET",
         ((topic, "*", "TAG", 0),),
     )  # fmt: skip
-    beat = Heartbeat("10.0.0.9@somebody", consumers=(member,))
+    beat = Heartbeat("10.0.0.9@other", consumers=(member,))
     loader.cluster.transport.call(beat, broker=queue.broker, timeout_ms=3_000)
     with pytest.raises(PySparkException, match=r"ROCKETMQ_GROUP\.IN_USE\].*10\.0\.0\.9@somebody"):
         queries.available(group=group, startingOffsets="earliest")
@@ -111,7 +111,7 @@ def test_confirmed_commits_what_spark_confirms_one_batch_late(
         group=group, startingOffsets="earliest", maxOffsetsPerTrigger="5",
         commitOffsets="confirmed",
     )  # fmt: skip
-    assert progress(loader, group, queue) == [15]
+    assert committed(loader, group, queue) == [15]
 
 
 def test_the_listener_commits_where_spark_asks_for_nothing_more(
@@ -127,22 +127,22 @@ def test_the_listener_commits_where_spark_asks_for_nothing_more(
         frame = queries.load(startingOffsets="earliest", group=group)
         assert queries.start(frame, Batches(), once=True).awaitTermination(120)
         for _ in range(100):
-            if progress(loader, group, queue) == [20]:
+            if committed(loader, group, queue) == [20]:
                 break
             time.sleep(0.05)
-        assert progress(loader, group, queue) == [20]
+        assert committed(loader, group, queue) == [20]
         # With a long trigger the source is not asked again for a minute.
         loader.put(queue, 5)
         query = queries.start(frame, Batches(), processingTime="1 minute")
-        queries.until(query, lambda: progress(loader, group, queue) == [25])
+        queries.until(query, lambda: committed(loader, group, queue) == [25])
         query.stop()
-        assert progress(loader, group, queue) == [25]
+        assert committed(loader, group, queue) == [25]
     finally:
         spark.streams.removeListener(listener)
         listener.close()
 
 
-def test_under_asynchronous_progress_tracking_confirmed_is_never_ahead_of_a_restart(
+def test_with_async_checkpoints_a_commit_is_never_ahead_of_a_restart(
     loader: Loader, topic: str, group: str, queries: Queries
 ) -> None:
     (queue,) = loader.create(topic, 1)
@@ -158,12 +158,12 @@ def test_under_asynchronous_progress_tracking_confirmed_is_never_ahead_of_a_rest
         # Spark confirms with the first batch behind the interval, so there must be more batches.
         def is_committed_while_more_comes() -> bool:
             loader.put(queue, 1)
-            return progress(loader, group, queue) != [None]
+            return committed(loader, group, queue) != [None]
 
         queries.until(query, is_committed_while_more_comes)
     finally:
         query.stop()
-    (committed,) = progress(loader, group, queue)
+    (offset,) = committed(loader, group, queue)
     assert isinstance(committed, int)
     # Spark writes offsets and commits of some batches only, and restarts behind the last of those.
     checkpoint = queries.folder / "checkpoint"

@@ -157,8 +157,8 @@ def test_a_replay_into_a_topic_with_fewer_queues_sends_nothing(
     loader.create(topic, 2)
     rows: list[object] = [b"a", b"b", b"c", b"d"]
     files = write_files(tmp_path / "files", body=rows, queueId=[0, 7, None, 3])
-    told = r"name queue 3, 7, and \S+ has 2 queues for writing. Nothing was sent. .*--keep-queues"
-    with pytest.raises(JobError, match=told):
+    error = r"name queue 3, 7, and \S+ has 2 queues for writing. Nothing was sent. .*--keep-queues"
+    with pytest.raises(JobError, match=error):
         replay(where, files, topic, "--keep-queues")
     assert read().count() == 0
     replay(where, files, topic)
@@ -182,12 +182,12 @@ def test_a_replay_of_what_is_not_there_is_refused_with_what_to_give(
     loader.create(topic, 1)
     empty = tmp_path / "empty"
     empty.mkdir()
-    for files, told in (
+    for files, error in (
         (tmp_path / "missing", "there is no .*missing: give --input"),
         (empty, "no parquet files in .*empty: give --input"),
         (write_files(tmp_path / "other", n=[1], Body=["x"]), "no column body, .* only n, Body"),
     ):
-        with pytest.raises(JobError, match=told):
+        with pytest.raises(JobError, match=error):
             replay(where, files, topic)
 
 
@@ -204,7 +204,7 @@ def test_files_are_looked_for_without_what_is_in_them(spark: SparkSession, tmp_p
 # --- topics that are not there --------------------------------------------------------------
 
 
-def test_a_topic_that_is_not_there_is_told_before_anything_begins(
+def test_a_missing_topic_is_reported_before_the_job_starts(
     where: list[str], loader: Loader, tmp_path: Path
 ) -> None:
     files = write_files(tmp_path / "files", body=["x"], queueId=[0])
@@ -289,7 +289,7 @@ def test_dead_letters_are_sent_to_another_topic_once(
     assert f"0 dead letters of {group}" in said
 
 
-def test_a_letter_that_fits_in_only_compressed_comes_back_as_it_was(
+def test_a_dead_letter_that_fits_only_compressed_comes_back_unchanged(
     where: list[str], loader: Loader, topic: str, read: Read
 ) -> None:
     """Brokers take 4 MiB, of what is stored; a body may be larger when it is read."""

@@ -147,7 +147,7 @@ def test_a_stream_that_ends_and_starts_again_writes_every_message_once(
     assert cluster.committed_offsets("streamer", queues) == dict.fromkeys(queues, 600)
 
 
-def test_messages_without_a_time_are_told_and_all_others_counted(
+def test_messages_without_a_time_are_logged_and_all_others_are_summed(
     broker: Broker, tmp_path: Path
 ) -> None:
     topic, output = "timed", tmp_path / "output"
@@ -168,7 +168,7 @@ def test_messages_without_a_time_are_told_and_all_others_counted(
 
 
 @pytest.mark.parametrize(
-    ("job", "words", "told"),
+    ("job", "words", "error"),
     [
         (
             "parquet_to_topic.py",
@@ -182,8 +182,8 @@ def test_messages_without_a_time_are_told_and_all_others_counted(
         ),
     ],
 )
-def test_what_a_job_refuses_is_told_in_one_line_and_not_amid_tracebacks(
-    broker: Broker, tmp_path: Path, job: str, words: list[str], told: str
+def test_a_refused_job_prints_one_line_and_no_traceback(
+    broker: Broker, tmp_path: Path, job: str, words: list[str], error: str
 ) -> None:
     if job == "parquet_to_topic.py":
         produce(broker, "refused", 0, 2)
@@ -192,7 +192,7 @@ def test_what_a_job_refuses_is_told_in_one_line_and_not_amid_tracebacks(
     ended = submit(job, "--name-server", broker.name_server, *given)
     said = ended.stdout + ended.stderr
     assert ended.returncode == 1, said
-    assert told.format(folder=tmp_path, advice=advice) in said.splitlines()
+    assert error.format(folder=tmp_path, advice=advice) in said.splitlines()
     # Neither Java's nor the driver's; Spark's workers may mourn it at its end.
     assert "\tat " not in said
     assert "py4j" not in said

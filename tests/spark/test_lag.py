@@ -12,7 +12,7 @@ from support.loader import Loader
 from support.queries import Batches, Queries
 
 
-def test_lag_of_the_last_progress(
+def test_lag_of_the_last_query_progress(
     broker: Broker, loader: Loader, topic: str, queries: Queries
 ) -> None:
     queues = loader.create(topic, 2)

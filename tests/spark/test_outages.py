@@ -38,7 +38,7 @@ def proxy(broker: Broker, transport: str) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def place(broker: Broker, transport: str, proxy: FaultProxy) -> dict[str, str]:
+def options(broker: Broker, transport: str, proxy: FaultProxy) -> dict[str, str]:
     """The options that lead to the broker through the proxy."""
     if transport == "endpoints":
         return {"endpoints": proxy.address, **QUICK}
@@ -63,20 +63,20 @@ def repair(proxy: FaultProxy, how: str) -> None:
 @pytest.mark.parametrize("how", ["closed port", "black hole"])
 def test_a_read_of_a_cluster_that_is_not_there_fails_instead_of_waiting(
     loader: Loader, topic: str, read: Read, queries: Queries, proxy: FaultProxy,
-    place: dict[str, str], transport: str, how: str,
+    options: dict[str, str], transport: str, how: str,
 ) -> None:  # fmt: skip
     loader.create(topic, 1)
     break_it(proxy, how)
     with pytest.raises(PySparkException) as failure:
-        read(**place).collect()
+        read(**options).collect()
     with pytest.raises(PySparkException) as stream_failure:
-        queries.available(startingOffsets="earliest", **place)
+        queries.available(startingOffsets="earliest", **options)
     for text in (str(failure.value), str(stream_failure.value)):
-        (told,) = {line for line in text.splitlines() if "[ROCKETMQ_CONNECTION" in line}
-        told = told[told.index("[ROCKETMQ_") :]
+        (error,) = {line for line in text.splitlines() if "[ROCKETMQ_CONNECTION" in line}
+        error = error[error.index("[ROCKETMQ_") :]
         where = f"{transport}={proxy.address}: {proxy.address} does not answer"
-        assert told.startswith(f"[ROCKETMQ_CONNECTION.UNREACHABLE] {where} (")
-        assert "Check the address" in told
+        assert error.startswith(f"[ROCKETMQ_CONNECTION.UNREACHABLE] {where} (")
+        assert "Check the address" in error
 
 
 def test_a_broker_at_an_address_that_leads_nowhere_is_named(
@@ -96,7 +96,12 @@ def test_a_broker_at_an_address_that_leads_nowhere_is_named(
 
 @pytest.mark.parametrize("how", ["closed port", "black hole"])
 def test_a_running_stream_outlasts_what_planning_would_not(
-    loader: Loader, topic: str, queries: Queries, proxy: FaultProxy, place: dict[str, str], how: str
+    loader: Loader,
+    topic: str,
+    queries: Queries,
+    proxy: FaultProxy,
+    options: dict[str, str],
+    how: str,
 ) -> None:
     (queue,) = loader.create(topic, 1)
     loader.put(queue, 5)
@@ -111,7 +116,7 @@ def test_a_running_stream_outlasts_what_planning_would_not(
             heal.start()
         batches(frame, batch_id)
 
-    frame = queries.load(startingOffsets="earliest", pullTimeoutMs="1000", **place)
+    frame = queries.load(startingOffsets="earliest", pullTimeoutMs="1000", **options)
     query = queries.start(frame, take)
     queries.until(query, lambda: len(batches.rows) == 5)
     assert not heal.is_alive()
@@ -121,7 +126,7 @@ def test_a_running_stream_outlasts_what_planning_would_not(
 
 
 def test_stop_does_not_wait_for_a_task_that_waits(
-    loader: Loader, topic: str, queries: Queries, proxy: FaultProxy, place: dict[str, str]
+    loader: Loader, topic: str, queries: Queries, proxy: FaultProxy, options: dict[str, str]
 ) -> None:
     (queue,) = loader.create(topic, 1)
     loader.put(queue, 5)
@@ -132,7 +137,7 @@ def test_stop_does_not_wait_for_a_task_that_waits(
         is_reading.set()
         batches(frame, batch_id)
 
-    options = {"startingOffsets": "earliest", "retry.outageMs": "1h", **place}
+    options = {"startingOffsets": "earliest", "retry.outageMs": "1h", **options}
     query = queries.start(queries.load(**options), take)
     queries.until(query, is_reading.is_set)
     query.awaitTermination(1)
@@ -145,12 +150,12 @@ def test_stop_does_not_wait_for_a_task_that_waits(
 
 @pytest.mark.parametrize("how", ["closed port", "black hole"])
 def test_a_task_waits_and_logs_it_once(
-    loader: Loader, topic: str, proxy: FaultProxy, place: dict[str, str], how: str,
+    loader: Loader, topic: str, proxy: FaultProxy, options: dict[str, str], how: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     (queue,) = loader.create(topic, 1)
     loader.put(queue, 5)
-    options = {"subscribe": topic, "pullTimeoutMs": "300", "retry.outageMs": "20s", **place}
+    options = {"subscribe": topic, "pullTimeoutMs": "300", "retry.outageMs": "20s", **options}
     source = RocketMQDataSource(options)
     reader = source.reader(BODIES)
     # Its end is known when it is read: the task asks for it first, and then for the messages.
@@ -166,12 +171,12 @@ def test_a_task_waits_and_logs_it_once(
 
 @pytest.mark.parametrize("how", ["closed port", "black hole"])
 def test_a_download_waits_and_logs_it_once(
-    loader: Loader, topic: str, proxy: FaultProxy, place: dict[str, str], how: str,
+    loader: Loader, topic: str, proxy: FaultProxy, options: dict[str, str], how: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     (queue,) = loader.create(topic, 1)
     loader.put(queue, 5)
-    options = {"subscribe": topic, "pullTimeoutMs": "300", "retry.outageMs": "20s", **place}
+    options = {"subscribe": topic, "pullTimeoutMs": "300", "retry.outageMs": "20s", **options}
     source = RocketMQDataSource(options)
     plan = source.streamReader(BODIES)._plan
     heal = threading.Timer(1.5, repair, [proxy, how])

@@ -18,7 +18,7 @@ GROUP = "poppers"
 POP = {"consumeMode": "pop", "group": GROUP, "startingOffsets": "earliest"}
 
 
-def progress(loader: Loader, topic: str) -> int:
+def committed(loader: Loader, topic: str) -> int:
     found = loader.cluster.committed_offsets(GROUP, loader.cluster.queues(topic))
     return sum(offset for offset in found.values() if isinstance(offset, int))
 
@@ -33,7 +33,7 @@ def test_a_stream_pops_every_message_and_acknowledges_it(
     assert batches.rows == loader.rows(*queues)
     assert batches.sizes == [50, 50, 20]
     # The call that ended the run has acknowledged its last batch.
-    assert progress(loader, topic) == 120
+    assert committed(loader, topic) == 120
     consumer = PopConsumer(loader.cluster, GROUP, topic)
     assert consumer.receive() == []
 

@@ -39,7 +39,7 @@ accounts:
 """
 KEYS = {"accessKey": ACCESS, "secretKey": SECRET, "securityToken": TOKEN}
 BAD_KEYS = {**KEYS, "secretKey": WRONG}
-# Whoever writes here may write anywhere.
+# A user who can write here can write anywhere.
 WRITER = {"accessKey": ADMIN[0], "secretKey": ADMIN[1], "securityToken": TOKEN}
 _OF_READS = ("subscribe", "startingOffsets")
 
@@ -264,8 +264,8 @@ def leaks(texts: list[str], folder: Path) -> list[str]:
     """Where one of the keys stands: around it in a text, or which of the folder's files."""
     words = (SECRET, TOKEN, WRONG, ADMIN[1])
     found = [
-        f"{place}: {text[max(0, at - 300) : at + 30]}"
-        for place, text in enumerate(texts)
+        f"{index}: {text[max(0, at - 300) : at + 30]}"
+        for index, text in enumerate(texts)
         for word in words
         if (at := text.find(word)) >= 0
     ]
@@ -289,7 +289,7 @@ def executions_of(spark: SparkSession) -> str:
     """What Spark remembers of all that it ran, for its page and its event log."""
     store = spark._jsparkSession.sharedState().statusStore()  # type: ignore[operator]
     listed = store.executionsList()
-    executions = [listed.apply(place) for place in range(listed.size())]
+    executions = [listed.apply(index) for index in range(listed.size())]
     return "".join(
         f"{execution.description()}{execution.details()}{execution.physicalPlanDescription()}"
         for execution in executions

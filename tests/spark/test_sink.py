@@ -44,15 +44,15 @@ def test_rows_come_back_as_they_were_written(
     )
     write(frame, where, topic=topic, maxBatchBytes="50k", compression="zlib")
     found = read(includeProperties="true")
-    told = found.select(
+    columns = found.select(
         sf.col("body").cast("string"), "keys", "tags", sf.col("properties")["n"].alias("n")
     )
     wanted = frame.select("body", "keys", "tags", sf.col("properties")["n"].alias("n"))
-    assert sorted(told.collect(), key=str) == sorted(wanted.collect(), key=str)
+    assert sorted(columns.collect(), key=str) == sorted(wanted.collect(), key=str)
     assert found.select("queueId").distinct().count() == 4
     assert read("sysFlag INT").where("sysFlag & 769 = 769").count() == 556
-    stamps = found.select(sf.col("properties")["PYSPARK_ROW"], sf.col("properties")["UNIQ_KEY"])
-    assert stamps.distinct().count() == 5_000
+    row_ids = found.select(sf.col("properties")["PYSPARK_ROW"], sf.col("properties")["UNIQ_KEY"])
+    assert row_ids.distinct().count() == 5_000
 
 
 def test_groups_and_named_queues_keep_their_rows_in_order(
@@ -190,7 +190,7 @@ def test_a_stream_replayed_in_another_order_loses_nothing_and_repeats_little(
     assert everything.count() == 400
     kept_rows = [bytes(row.body).decode() for row in drop_replays(everything).collect()]
     counts = {text: kept_rows.count(text) for text in set(kept_rows)}
-    # What stood in its place both times is there once; the rest may be there twice.
+    # A row at the same row index both times is there once; the rest may be there twice.
     moved = sum(a != b for a, b in zip(lines, changed, strict=True))
     assert len(kept_rows) == 200 + moved
     assert all(counts[str(number)] >= 4 for number in range(50))

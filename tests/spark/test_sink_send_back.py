@@ -53,7 +53,7 @@ def test_failed_rows_come_again_and_end_with_the_dead_letters(
 def test_what_is_delivered_again_is_no_replay(
     spark: SparkSession, broker: Broker, loader: Loader, topic: str, read: Read
 ) -> None:
-    """A row that fails twice and dies: its copies have its stamps, and each is a message."""
+    """A row that fails twice and dies: its copies keep its row ids, and each is a message."""
     (queue,) = loader.create(topic, 1)
     group = f"group-{topic}"
     retried, dead = f"%RETRY%{group}", f"%DLQ%{group}"
@@ -105,8 +105,8 @@ def test_a_message_that_is_not_there_fails_the_write(
         send_back(frame, broker, f"group-{topic}")
 
 
-def test_a_row_without_its_place_is_named(spark: SparkSession, broker: Broker, topic: str) -> None:
+def test_a_row_without_its_offset_is_named(spark: SparkSession, broker: Broker, topic: str) -> None:
     frame = spark.sql(f"SELECT '{topic}' topic, 'b' brokerName, CAST(NULL AS LONG) physicalOffset")
-    told = r"ROCKETMQ_SINK\.ROW\] partition \d+, row 0 \(.*has no physicalOffset"
-    with pytest.raises(PySparkException, match=told):
+    error = r"ROCKETMQ_SINK\.ROW\] partition \d+, row 0 \(.*has no physicalOffset"
+    with pytest.raises(PySparkException, match=error):
         send_back(frame, broker, f"group-{topic}")

@@ -64,7 +64,7 @@ def test_a_foreach_batch_that_runs_again_is_known_by_its_write_ids(
     texts = spark.readStream.schema("body STRING").json(str(source))
 
     def save(frame: DataFrame, _: int) -> None:
-        # Rows that are alike, and stand in the same places: only the names tell them apart.
+        # Equal rows at equal row indexes: only the query names distinguish them.
         for name in ("first", "second"):
             writer = frame.write.format("rocketmq").option("nameServer", broker.name_server)
             writer = writer.options(topic=topic, delivery=delivery, writeId=name)

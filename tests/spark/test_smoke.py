@@ -123,7 +123,7 @@ def test_a_batch_is_written_and_read_back(
         "CAST(id AS STRING) body", "concat('k', id) keys", "IF(id % 2 = 0, 'even', 'odd') tags"
     )
     frame.write.format("rocketmq").options(**given, topic=topic).mode("append").save()
-    assert sorted(told(read())) == sorted(tuple(row) for row in frame.collect())
+    assert sorted(texts(read())) == sorted(tuple(row) for row in frame.collect())
 
 
 @pytest.mark.parametrize("by", ["writeStream", "foreachBatch"])
@@ -157,7 +157,7 @@ def test_a_written_stream_resumes_where_it_ended(
     loader.put(source, 40)
     run()
     sent = sorted(body.decode() for _, _, _, body in loader.rows(source))
-    assert sorted(body for body, _, _ in told(read())) == sent
+    assert sorted(body for body, _, _ in texts(read())) == sent
     assert len(sent) == 80
 
 
@@ -165,7 +165,7 @@ def plain(broker: Broker) -> dict[str, str]:
     return {"nameServer": broker.name_server}
 
 
-def told(frame: DataFrame) -> list[tuple[str, str | None, str | None]]:
+def texts(frame: DataFrame) -> list[tuple[str, str | None, str | None]]:
     rows = frame.selectExpr("CAST(body AS STRING) body", "keys", "tags").collect()
     return [(row.body, row["keys"], row.tags) for row in rows]
 
@@ -188,7 +188,7 @@ def test_a_view_is_read_and_written_by_sql(
         spark.catalog.dropTempView(name)
         spark.catalog.dropTempView(f"{name}_out")
     assert row.b == "2"
-    assert len(told(read())) == 2
+    assert len(texts(read())) == 2
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_known_one(read: Read) -> None:

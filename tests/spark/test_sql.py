@@ -38,7 +38,7 @@ def test_a_temporary_view_is_read_and_written(
     loader.create(topic, 2)
     options = f"nameServer '{broker.name_server}', subscribe '{topic}'"
     spark.sql(f"CREATE TEMPORARY VIEW {name} USING rocketmq OPTIONS ({options})")
-    # A view that is written to takes the columns of messages, by place as INSERT INTO does.
+    # A view that is written to takes the columns of messages, by position as INSERT INTO does.
     sink = f"{name}_sink"
     spark.sql(
         f"CREATE TEMPORARY VIEW {sink} (body STRING, keys STRING) "
@@ -124,11 +124,11 @@ def test_a_table_without_options_is_not_inserted_into(
 ) -> None:
     with pytest.raises(PySparkException, match=r"(?s)'nameServer'.*INSERT INTO t WITH \("):
         spark.sql(f"INSERT INTO {outbox} VALUES ('1', 'a')")
-    told = r"(?s)'nameServer'.*table.*df\.writeTo\('t'\)\.options\(\.\.\.\)\.append\(\)"
+    advice = r"(?s)'nameServer'.*table.*df\.writeTo\('t'\)\.options\(\.\.\.\)\.append\(\)"
     frame = spark.createDataFrame([("1", "a")], "body STRING, keys STRING")
-    with pytest.raises(PySparkException, match=told):
+    with pytest.raises(PySparkException, match=advice):
         spark.sql(f"INSERT INTO {outbox} WITH (topic='x') VALUES ('1', 'a')")
-    with pytest.raises(PySparkException, match=told):
+    with pytest.raises(PySparkException, match=advice):
         frame.writeTo(outbox).option("topic", "x").append()
     assert numbers(read()) == []
 
@@ -215,10 +215,10 @@ def test_insert_into_takes_its_options_beside_the_format_alone(
 ) -> None:
     given = {"nameServer": broker.name_server, "topic": topic}
     frame = spark.createDataFrame([("1", "a")], "body STRING, keys STRING")
-    # By place, as INSERT INTO does.
+    # By position, as INSERT INTO does.
     swapped = spark.createDataFrame([("2", "b")], SWAPPED)
-    told = r"(?s)'nameServer'.*insertInto.*df\.writeTo\('t'\)\.options\(\.\.\.\)\.append\(\)"
-    with pytest.raises(PySparkException, match=told):
+    advice = r"(?s)'nameServer'.*insertInto.*df\.writeTo\('t'\)\.options\(\.\.\.\)\.append\(\)"
+    with pytest.raises(PySparkException, match=advice):
         frame.write.options(**given).insertInto(outbox)
     assert pairs(read()) == []
     for rows in (frame, swapped):
@@ -264,8 +264,8 @@ def test_create_table_as_select_says_how_to_write_instead(
 ) -> None:
     loader.create(topic, 1)
     options = f"OPTIONS (nameServer '{broker.name_server}', topic '{topic}')"
-    told = r"(?s)'nameServer'.*forgets the OPTIONS of CREATE TABLE.*INSERT INTO t WITH \("
-    with pytest.raises(PySparkException, match=told):
+    advice = r"(?s)'nameServer'.*forgets the OPTIONS of CREATE TABLE.*INSERT INTO t WITH \("
+    with pytest.raises(PySparkException, match=advice):
         spark.sql(f"CREATE TABLE {name} USING rocketmq {options} AS SELECT '1' AS body")
     with pytest.raises(PySparkException, match=r"ROCKETMQ_UNSUPPORTED\.SAVE_MODE"):
         spark.sql(f"CREATE OR REPLACE TABLE {name} USING rocketmq {options} AS SELECT '1' AS body")
@@ -328,7 +328,7 @@ def test_a_path_is_refused_wherever_a_user_gives_one(
     with pytest.raises(PySparkException, match=r"'path' has no meaning in a read.*'subscribe'"):
         spark.readStream.format("rocketmq").options(**given).load(str(tmp_path))
     assert pairs(read()) == []
-    # The place of a table is Spark's own.
+    # Spark decides where a table is stored.
     listed = ", ".join(f"{key} '{value}'" for key, value in given.items())
     name = f"{outbox}_placed"
     spark.sql(f"CREATE TABLE {name} USING rocketmq OPTIONS ({listed}) LOCATION '{tmp_path}'")

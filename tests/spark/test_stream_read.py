@@ -58,8 +58,8 @@ def test_grpc_streams_the_same(
         group=f"group-{topic}",
     )
     assert batches.rows == loader.rows(*queues)
-    progress = loader.cluster.committed_offsets(f"group-{topic}", queues)
-    assert progress == dict.fromkeys(queues, 200)
+    committed = loader.cluster.committed_offsets(f"group-{topic}", queues)
+    assert committed == dict.fromkeys(queues, 200)
 
 
 def test_a_checkpoint_serves_the_other_transport(

@@ -15,7 +15,7 @@ PULL = PullMessages("g", QUEUE, 0, 32)
 
 
 def receive(session: ClientSession | ServerSession, *parts: Buffer) -> None:
-    """Fill the lent buffers as a socket would."""
+    """Fill the protocol's buffers as a socket would."""
     data = b"".join(parts)
     while data:
         buffer = session.next_buffer()

@@ -35,10 +35,12 @@ def wheel_problems(wheel: Path, tracked: set[str]) -> list[str]:
     # What is not tracked yet may come along in a checkout that is worked on.
     waste = [name for name in shipped if "__pycache__" in name or name.endswith((".pyc", ".log"))]
     problems += [f"the wheel holds {name}" for name in sorted(waste)]
-    foreign = {
+    unexpected = {
         name for name in shipped if not any((ROOT / r / name).is_file() for r in SOURCE_ROOTS)
     }
-    problems += [f"the wheel holds {name}, which is no source of ours" for name in sorted(foreign)]
+    problems += [
+        f"the wheel holds {name}, which is no source of ours" for name in sorted(unexpected)
+    ]
     packages = {name.partition("/")[0] for name in shipped}
     problems += [
         f"{package} has no py.typed"

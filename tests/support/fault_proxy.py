@@ -14,7 +14,7 @@ __all__ = ["FaultProxy", "Way", "seeded_cuts", "unreachable_address"]
 
 @contextlib.contextmanager
 def unreachable_address() -> Iterator[str]:
-    """Where every attempt to connect ends in a time-out, as at a machine that is away."""
+    """An address where every attempt to connect times out, as at a machine that is off."""
     with contextlib.ExitStack() as stack:
         # Nobody accepts, and the queue of those who wait is full: the kernel stays silent.
         listener = stack.enter_context(socket.socket())

@@ -12,7 +12,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from support.loader import Row
 
-_PLACES = ("subscribe", "subscribePattern", "assign", "topic")
+_SELECTIONS = ("subscribe", "subscribePattern", "assign", "topic")
 # Generous: a machine may be busy with other tests.
 _SECONDS_MAX = 120
 
@@ -59,7 +59,7 @@ class Queries:
         full = {name.replace("__", "."): text for name, text in options.items()}
         if "endpoints" not in full:
             full.setdefault("nameServer", name_server)
-        if not any(name in full for name in _PLACES):
+        if not any(name in full for name in _SELECTIONS):
             full["subscribe"] = topic
         return full
 

@@ -89,7 +89,7 @@ class RemotingPeer:
         self.write(answers)
 
     def next_notices(self) -> list[str]:
-        """Wait to be told of groups whose members changed."""
+        """Wait for the notifications that a group's members changed."""
         # What came together with the last answer has been received, but not looked at.
         assert self.session.next_completed() is None
         while not (notices := self.session.take_notices()):

@@ -25,7 +25,7 @@ from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply
 
 _HEAD = struct.Struct(">iq")
 _ENTRIES_SCANNED_MIN = 800
-FOREIGN_OFFSET = 1_000_000_000
+STRAY_OFFSET = 1_000_000_000
 
 
 def fake_records(offsets: Sequence[int], size_of: Callable[[int], int]) -> bytes:
@@ -47,10 +47,10 @@ def offsets_in(body: Buffer) -> list[int]:
     return offsets
 
 
-def first_offset_in(body: Buffer, foreign_is: int | None = None) -> int | None:
-    """`first_offset` for fake records; `foreign_is` is the offset in the foreign one."""
+def first_offset_in(body: Buffer, stray_is: int | None = None) -> int | None:
+    """`first_offset` for fake records; `stray_is` is the offset in the stray one."""
     first = offsets_in(body)[0]
-    return foreign_is if first == FOREIGN_OFFSET else first
+    return stray_is if first == STRAY_OFFSET else first
 
 
 @dataclass
@@ -67,7 +67,7 @@ class SimulatedQueue:
     size_of: Callable[[int], int] = lambda _: 120
     vanished: range = range(0)
     """Offsets that the queue lists, though their messages are gone."""
-    is_first_foreign: bool = False
+    is_first_out_of_range: bool = False
     """Offset 0 is gone, too, and brings the record of another message."""
     standing: Standing = Standing.SERVED
     reset_is_pending: bool = False
@@ -76,7 +76,7 @@ class SimulatedQueue:
     def bounds(self) -> Bounds:
         if self.standing is not Standing.SERVED:
             return Bounds(0, 0)
-        has_first = self.start not in self.vanished and not self.is_first_foreign
+        has_first = self.start not in self.vanished and not self.is_first_out_of_range
         return Bounds(self.start, self.end, has_first=has_first)
 
     def pull(self, asked: int, count_max: int, bytes_max: int) -> PullReply:
@@ -116,12 +116,12 @@ class SimulatedQueue:
             is_gone = asked in self.vanished
             remark = "MESSAGE_WAS_REMOVING" if is_gone else "NO_MATCHED_MESSAGE"
             return self._reply(PullStatus.NO_MATCHED_MESSAGE, cursor, remark=remark)
-        stored = [self.foreign_of(offset) for offset in found]
+        stored = [self.stored_offset(offset) for offset in found]
         return self._reply(PullStatus.FOUND, cursor, (fake_records(stored, self.size_of),))
 
-    def foreign_of(self, offset: int) -> int:
+    def stored_offset(self, offset: int) -> int:
         """The offset in the record that stands for an offset."""
-        return FOREIGN_OFFSET if self.is_first_foreign and not offset else offset
+        return STRAY_OFFSET if self.is_first_out_of_range and not offset else offset
 
     def _reply(
         self,
@@ -287,7 +287,7 @@ class Driver:
         )
 
     def _advance(self) -> None:
-        """Go on to the next event, or to the end of a back-off; never stand still."""
+        """Advance to the next event or to the end of a back-off."""
         wake_ms = self.window.wake_at_ms()
         waits = wake_ms is not None and wake_ms > self.now_ms
         if self._events and not (waits and wake_ms < self._events[0][0]):  # type: ignore[operator]

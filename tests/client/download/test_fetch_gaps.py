@@ -21,10 +21,10 @@ def holes(draw: st.DrawFn) -> tuple[Scene, Changes, frozenset[int], int | None]:
     queue, limits, faults, wanted, seed, take_share = draw(scenes())
     if draw(st.booleans()):
         wanted = OffsetRange(ORDERS, 0, len(wanted))
-    queue.is_first_foreign = draw(st.booleans())
+    queue.is_first_out_of_range = draw(st.booleans())
     end = draw(st.integers(0, queue.end))
     changes: list[tuple[int, object]] = []
-    gone = set(range(queue.is_first_foreign))
+    gone = set(range(queue.is_first_out_of_range))
     first = len(gone)
     if draw(st.booleans()):
         # In the middle, as where a file is damaged.
@@ -50,13 +50,13 @@ def _vanish(end: int, queue: SimulatedQueue) -> None:
 @settings(max_examples=200, deadline=None)
 @given(holes())
 def test_existing_messages_arrive_and_lost_ones_are_reported(drawn) -> None:
-    scene, changes, gone, foreign_is = drawn
+    scene, changes, gone, stray_is = drawn
     queue = scene[0]
     driver = run_scene(
         scene,
         LossPolicy.SKIP,
         changes,
-        first_offset=partial(first_offset_in, foreign_is=foreign_is),
+        first_offset=partial(first_offset_in, stray_is=stray_is),
     )
     driver.check_order(gone)
     delivered, wanted = driver.offsets, driver.window.wanted
@@ -67,5 +67,5 @@ def test_existing_messages_arrive_and_lost_ones_are_reported(drawn) -> None:
     assert reported & matching <= gone, "offsets that match no filter are not reported"
     assert reported.isdisjoint(delivered)
     assert {loss.reason for loss in driver.losses} <= {LossReason.EXPIRED, LossReason.HOLE}
-    if queue.is_first_foreign and wanted.start == 0 and queue.matches(0):
+    if queue.is_first_out_of_range and wanted.start == 0 and queue.matches(0):
         assert 0 in reported, "a foreign record is never taken for the first message"

@@ -91,7 +91,11 @@ def test_a_long_queue_that_expired_whole_is_skipped_without_waiting():
 @pytest.mark.parametrize("survivors", [range(1, 900), range(900, 900)])
 def test_another_messages_record_at_offset_0_is_a_loss_of_it_alone(is_filtered, survivors):
     queue = SimulatedQueue(
-        0, 900, vanished=range(1, survivors.start), is_first_foreign=True, is_filtered=is_filtered
+        0,
+        900,
+        vanished=range(1, survivors.start),
+        is_first_out_of_range=True,
+        is_filtered=is_filtered,
     )
     window = window_of(
         0, 900, is_filtered=is_filtered, loss_policy=LossPolicy.SKIP,
@@ -135,10 +139,10 @@ def test_a_queues_first_message_need_not_match_a_filter(first):
 @pytest.mark.parametrize("own", [None, 7])
 def test_under_a_filter_too_another_record_at_offset_0_is_told_from_a_later_match(own):
     """Also where that record is a later message of the same queue."""
-    queue = SimulatedQueue(0, 900, is_first_foreign=True, is_filtered=True)
+    queue = SimulatedQueue(0, 900, is_first_out_of_range=True, is_filtered=True)
     window = window_of(
         0, 900, is_filtered=True, loss_policy=LossPolicy.SKIP,
-        first_offset=lambda body: first_offset_in(body, foreign_is=own),
+        first_offset=lambda body: first_offset_in(body, stray_is=own),
     )  # fmt: skip
     driver = driver_of(window, queue).run()
     assert driver.offsets == list(range(1, 900))

@@ -255,12 +255,12 @@ class RealCluster:
 
     def server_arguments(self, home: Path, heap: str) -> list[str]:
         """What a server's JVM gets in front of its main class."""
-        places = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
+        properties = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
         if not self.has_usual_ports:
-            places.append("-Djava.net.preferIPv4Stack=true")
+            properties.append("-Djava.net.preferIPv4Stack=true")
         if self.is_brief:
-            places.append("-XX:TieredStopAtLevel=1")
-        return [*_JVM, f"-Xms{heap}", f"-Xmx{heap}", *places, "-cp", class_path(self.version)]
+            properties.append("-XX:TieredStopAtLevel=1")
+        return [*_JVM, f"-Xms{heap}", f"-Xmx{heap}", *properties, "-cp", class_path(self.version)]
 
     @property
     def client_arguments(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 With Maven on the machine its resolution and its settings count; without it the list that such a
 resolution gave (`jars-VERSION.txt`: path in the repository, SHA-256) is downloaded file by file.
-Both go on where an attempt before them was cut short: a slow repository only takes several.
+Both resume where an earlier attempt was cut short, so a slow repository only takes several.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _POM: Final = _HERE / "rocketmq.pom.xml"
 # Pinned: plug-ins of other versions name their goals and properties differently.
 _GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _MAVEN_SECONDS_MAX: Final = 900
-_PROGRESS_SECONDS: Final = 5
+_REPORT_SECONDS: Final = 5
 _FILE_SECONDS_MAX: Final = 60
 _FILE_BYTES_MAX: Final = 64 << 20
 _DOWNLOADS_AT_ONCE: Final = 6
@@ -121,7 +121,7 @@ def _by_maven(version: str, folder: Path) -> None:
         reader.start()
         try:
             tail = _watch(version, lines)
-            code = None if tail is None else maven.wait(_PROGRESS_SECONDS)
+            code = None if tail is None else maven.wait(_REPORT_SECONDS)
         finally:
             maven.kill()
             reader.join()
@@ -147,7 +147,7 @@ def _watch(version: str, lines: queue.SimpleQueue[str | None]) -> list[str] | No
     tail: list[str] = []
     count = 0
     while (now := time.monotonic()) - began < _MAVEN_SECONDS_MAX:
-        if now - shown >= _PROGRESS_SECONDS:
+        if now - shown >= _REPORT_SECONDS:
             shown = now
             _say(version, f"{count} files downloaded, {now - began:.0f} s")
         with contextlib.suppress(queue.Empty):
@@ -185,7 +185,7 @@ def _by_list(version: str, folder: Path) -> None:
     shown = time.monotonic()
     with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as pool:
         for number, _ in enumerate(pool.map(download, wanted.items()), 1):
-            if time.monotonic() - shown >= _PROGRESS_SECONDS:
+            if time.monotonic() - shown >= _REPORT_SECONDS:
                 shown = time.monotonic()
                 _say(version, f"{number} of {len(wanted)} jars downloaded")
     for path, digest in listed.items():

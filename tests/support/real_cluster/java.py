@@ -50,8 +50,8 @@ def make_home(folder: Path) -> Path:
 
 def jvm_arguments(version: str, home: Path, *before: Path) -> list[str]:
     """Options of a small JVM whose logs and files stay below `home`, and its class path."""
-    places = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
-    return [*_SMALL_JVM, *places, "-cp", class_path(version, *before)]
+    properties = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
+    return [*_SMALL_JVM, *properties, "-cp", class_path(version, *before)]
 
 
 def run_admin(

@@ -24,7 +24,7 @@ _GUARD: Final = 'while read -r line; do pids=$line; done; [ -z "$pids" ] || kill
 
 
 class Guard:
-    """A shell that kills the processes it was told of once this process is gone.
+    """A shell that kills the registered processes once this process is gone.
 
     A death signal of the kernel would follow the thread that started a process, and tests start
     brokers from threads that end before them.
@@ -151,7 +151,7 @@ class JavaProcess:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume the process."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
