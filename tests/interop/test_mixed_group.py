@@ -27,7 +27,7 @@ from support.real_cluster.java import program_arguments
 
 _TESTS = Path(__file__).parents[1]
 _JAVA_MEMBER = _TESTS / "real" / "java" / "Member.java"
-_OURS = _TESTS / "support" / "group_member.py"
+_OURS = _TESTS / "support" / "member_process.py"
 _VERSION = "5.3.3"
 _GROUP = "mixed"
 _CONSUME_SECONDS = 300.0

@@ -23,7 +23,7 @@ _TOO_LATE = "Python worker failed to connect back"
 pytest.register_assert_rewrite(
     "contract.test_cluster_contract", "contract.test_download_contract", "support.contracts",
     "spark.test_batch_read", "spark.test_stream_read", "spark.test_data_loss",
-    "spark.test_group_progress", "spark.test_lag",
+    "spark.test_committed_offsets", "spark.test_lag",
     "spark.test_sink", "spark.test_sink_send_back", "spark.test_lookup",
     "spark.test_joined_group", "spark.test_pop", "spark.test_push_down",
     "spark.test_sink_transactions", "spark.test_sql", "spark.test_typed_bodies",

@@ -13,7 +13,7 @@ import pytest
 from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.model import Message
 from support.consuming import Topic, settings_of, until
-from support.mixed_members import Batched, Ledger, Member, MessageId, Polled, Pushed, are_at_rest
+from support.group_members import Batched, Ledger, Member, MessageId, Polled, Pushed, are_at_rest
 from support.real_cluster import RealCluster
 
 _JAVA_MEMBER = Path(__file__).parent / "java" / "Member.java"

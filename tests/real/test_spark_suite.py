@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import spark.test_batch_read as batch_read
+import spark.test_committed_offsets as committed_offsets
 import spark.test_data_loss as data_loss
-import spark.test_group_progress as group_progress
 import spark.test_lag as lag
 import spark.test_push_down as push_down
 import spark.test_sql as sql
@@ -57,7 +57,7 @@ globals().update(
 )
 globals().update(
     adopt(
-        group_progress,
+        committed_offsets,
         without={},
         short=("test_committed_offsets_are_exact_after_each_batch_and_at_the_end",),
     )

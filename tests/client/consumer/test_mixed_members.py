@@ -12,7 +12,7 @@ from rocketmq_broker.config import config_from
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.settings import ConnectionSettings
 from support.consuming import Topic, settings_of, until
-from support.mixed_members import KINDS, Ledger, Member, are_at_rest
+from support.group_members import KINDS, Ledger, Member, are_at_rest
 
 MEMBERS = 5
 ROUNDS = 30

@@ -12,7 +12,7 @@ from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.stream.driver import Offset, StreamDriver, open_driver
 from support.driver_queries import Query
 from support.fake_cluster import FakeWorld
-from support.joined_queries import GroupWorld, JoinedQuery
+from support.group_member_queries import GroupWorld, JoinedQuery
 from support.pop_queries import PopWorld, driver_of, popped
 
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from support.driver_queries import Query
 from support.fake_cluster import FakeWorld
-from support.joined_queries import GroupWorld, JoinedQuery
+from support.group_member_queries import GroupWorld, JoinedQuery
 
 TEXTS: dict[str, str] = json.loads(
     (Path(__file__).parents[2] / "golden/checkpoints.json").read_text("utf-8")

@@ -12,7 +12,7 @@ from rocketmq_wire.model import Subscription
 from rocketmq_wire.remoting.session import ClientSession, ServerSession
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.pop import PopMessages, PopReply, PopStatus
-from support.conversations import QUEUE, asked, completed, receive
+from support.remoting_sessions import QUEUE, asked, completed, receive
 
 
 @pytest.mark.parametrize(

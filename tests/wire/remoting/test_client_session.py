@@ -28,7 +28,7 @@ from rocketmq_wire.requests.groups import NotifyMembersChanged
 from rocketmq_wire.requests.members import GetClientOffsets
 from rocketmq_wire.requests.messages import PullMessages
 from rocketmq_wire.requests.offsets import CommitOffset, GetMaxOffset, OffsetReply, OffsetsReply
-from support.conversations import QUEUE, answer_to, asked, completed, frame_of, receive, start
+from support.remoting_sessions import QUEUE, answer_to, asked, completed, frame_of, receive, start
 
 
 def test_a_server_request_that_reuses_a_pending_opaque_completes_nothing():

@@ -17,8 +17,8 @@ from rocketmq_wire.remoting.joined_pulls import AnswerShape, learn_shape
 from rocketmq_wire.remoting.session import ClientSession, ServerSession
 from rocketmq_wire.requests.messages import PullReplies, PullReply, PullStatus
 from rocketmq_wire.signing import Credentials
-from support.conversations import PULL, answer_to, asked, completed, receive, start
 from support.golden_frames import PULLS, golden_frame
+from support.remoting_sessions import PULL, answer_to, asked, completed, receive, start
 
 WIDTH = 32
 JOINED = replace(PULL, start=1_000, count_max=WIDTH, times=4)

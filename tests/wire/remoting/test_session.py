@@ -22,7 +22,7 @@ from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.messages import PullReply, PullStatus
 from rocketmq_wire.requests.offsets import OffsetReply
 from rocketmq_wire.requests.topics import GetRoute, GetTopicStats
-from support.conversations import (
+from support.remoting_sessions import (
     ASK_MAX,
     PULL,
     answer_to,

@@ -24,7 +24,7 @@ from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.messages import SendBack
 from support.group_fakes import FakeIo
-from support.received import received
+from support.received_messages import received
 
 QUEUE = QueueId("T", "a", 0)
 

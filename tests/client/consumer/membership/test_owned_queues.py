@@ -17,7 +17,7 @@ from rocketmq_wire.requests.groups import LockQueues, UnlockQueues
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.offsets import CommitOffset, GetMaxOffset, OffsetReply, SearchOffset
 from support.group_fakes import FakeInstance, FakeIo
-from support.received import received
+from support.received_messages import received
 from support.records import lay_out, make_messages, sealed
 
 FIRST, SECOND = QueueId("T", "a", 0), QueueId("T", "a", 1)

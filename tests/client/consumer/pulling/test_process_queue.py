@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
 from rocketmq_wire.model import QueueId
-from support.received import received
+from support.received_messages import received
 
 QUEUE = QueueId("T", "a", 0)
 

@@ -10,7 +10,7 @@ from rocketmq_client.consumer.pulling.pull_control import PullControl, PullOutco
 from rocketmq_wire.errors import ConnectionLostError, broker_error
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.messages import PullReply, PullStatus
-from support.received import received
+from support.received_messages import received
 
 QUEUE = QueueId("T", "a", 0)
 

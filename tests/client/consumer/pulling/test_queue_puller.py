@@ -13,7 +13,7 @@ from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePulle
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from support.group_fakes import FakeIo
-from support.received import received
+from support.received_messages import received
 from support.records import make_records
 
 QUEUE = QueueId("orders", "a", 0)

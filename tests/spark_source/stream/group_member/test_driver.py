@@ -13,7 +13,7 @@ from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from rocketmq_wire.errors import TopicNotFoundError
 from rocketmq_wire.model import QueueId
-from support.joined_queries import GroupWorld, JoinedQuery
+from support.group_member_queries import GroupWorld, JoinedQuery
 
 BASE = {"nameServer": "h:1", "subscribe": "orders", "group": "g"}
 
