@@ -198,10 +198,7 @@ def _tls_files(config: BrokerConfig) -> TlsFiles | None:
     if config.tls_mode == "disabled":
         return None
     return TlsFiles(
-        config.tls_cert_file,
-        config.tls_key_file,
-        config.tls_client_ca_file,
-        config.tls_client_auth,
+        config.tls_cert_file, config.tls_key_file, config.tls_client_ca_file, config.tls_client_auth
     )
 
 

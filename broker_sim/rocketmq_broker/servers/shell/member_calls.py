@@ -8,7 +8,7 @@ from typing import Final
 
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import AskMembers, Member
-from rocketmq_broker.servers.shell.held_pulls import Done
+from rocketmq_broker.servers.shell.held_requests import Done
 from rocketmq_wire.errors import BrokerError, RocketMQError
 from rocketmq_wire.remoting.codec import decode_reply
 from rocketmq_wire.remoting.headers import Header

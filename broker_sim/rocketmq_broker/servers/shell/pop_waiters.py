@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, HoldPop, Outcome
 from rocketmq_broker.engine.pop.in_flight import GroupQueue
 from rocketmq_broker.engine.pop.registry import Pops
-from rocketmq_broker.servers.shell.held_pulls import Done
+from rocketmq_broker.servers.shell.held_requests import Done, Held, HeldRequests
 from rocketmq_broker.storage.settings import Arrival
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
@@ -35,21 +34,12 @@ class _Key(NamedTuple):
     is_pop: bool
 
 
-@dataclass(eq=False, slots=True)
-class HeldPop:
-    """One waiting request, and the callback for its reply."""
+def _key_of(hold: HoldPop) -> _Key:
+    return _key(hold.group, hold.queue, is_pop=isinstance(hold.request, PopMessages))
 
-    hold: HoldPop
-    peer_key: int
-    done: Done
-    timer: asyncio.TimerHandle | None = None
 
-    @property
-    def key(self) -> _Key:
-        queue = self.hold.queue
-        index = queue.index if queue.index >= 0 else ANY_QUEUE
-        is_pop = isinstance(self.hold.request, PopMessages)
-        return _Key(self.hold.group, queue.topic, index, is_pop)
+def _key(group: str, queue: QueueId, *, is_pop: bool = True) -> _Key:
+    return _Key(group, queue.topic, queue.index if queue.index >= 0 else ANY_QUEUE, is_pop)
 
 
 class PopWaiters:
@@ -64,57 +54,45 @@ class PopWaiters:
         self._pops = pops
         self._carry_out = carry_out
         self._now_ms = now_ms
-        self._by_key: dict[_Key, dict[HeldPop, None]] = {}
-        self._by_peer: dict[int, dict[HeldPop, None]] = {}
+        self._held = HeldRequests(_key_of)
         self._names: dict[str, dict[tuple[str, str], int]] = {}
         """Stored topic -> (group, popped topic) of its waiting requests -> their number."""
-        self._count = 0
         self._wakes: deque[_Key] = deque()
         self._is_waking = self._is_stopping = False
         pops.waiting_count = self.count_of
 
     def count_of(self, group: str, queue: QueueId) -> int:
         """The number of pops of a group that wait for a queue."""
-        index = queue.index if queue.index >= 0 else ANY_QUEUE
-        return len(self._by_key.get(_Key(group, queue.topic, index, is_pop=True), ()))
+        return len(self._held.by_key.get(_key(group, queue), ()))
 
     def count_of_peer(self, peer_key: int) -> int:
         """The number of waiting requests of one connection."""
-        return len(self._by_peer.get(peer_key, ()))
+        return self._held.count_of_peer(peer_key)
 
-    def hold(self, hold: HoldPop, peer_key: int, done: Done) -> HeldPop:
+    def hold(self, hold: HoldPop, peer_key: int, done: Done) -> Held[HoldPop]:
         """Hold a request until messages come for it or its time is over."""
-        held = HeldPop(hold, peer_key, done)
+        held = Held(hold, peer_key, done)
         self._keep(held)
         return held
 
-    def remove(self, held: HeldPop) -> bool:
+    def remove(self, held: Held[HoldPop]) -> bool:
         """Take out one request and stop its timer; False if it is unknown."""
-        if held not in self._by_peer.get(held.peer_key, ()):
-            return False
-        key = held.key
-        for table, name in ((self._by_key, key), (self._by_peer, held.peer_key)):
-            del table[name][held]  # type: ignore[index]
-            if not table[name]:  # type: ignore[index]
-                del table[name]  # type: ignore[arg-type]
-        self._count_names(key, -1)
-        self._count -= 1
-        if held.timer is not None:
-            held.timer.cancel()
-            held.timer = None
-        return True
+        is_known = self._held.remove(held)
+        if is_known:
+            self._count_names(_key_of(held.hold), -1)
+        return is_known
 
     def forget_peer(self, peer_key: int) -> None:
         """Drop the requests of a closed connection."""
-        for held in list(self._by_peer.get(peer_key, ())):
-            self.remove(held)
+        for held in self._held.take_peer(peer_key):
+            self._count_names(_key_of(held.hold), -1)
 
     def answer_all(self) -> None:
         """Answer all requests, because the broker stops."""
         self._is_stopping = True
-        for held in [held for waiting in self._by_peer.values() for held in waiting]:
-            if self.remove(held):
-                self._resume(held, is_final=True)
+        for held in self._held.take_all():
+            self._count_names(_key_of(held.hold), -1)
+            self._resume(held, is_final=True)
 
     def arrived(self, grown: Iterable[Arrival]) -> None:
         """Wake requests for queues that grew."""
@@ -125,7 +103,7 @@ class PopWaiters:
 
     def freed(self, queues: Iterable[GroupQueue]) -> None:
         """Wake requests for queues that may be popped in order again."""
-        if not self._count:
+        if not self._held:
             return
         for queue in queues:
             topic = origin_topic_of(queue.topic, queue.group)
@@ -138,15 +116,14 @@ class PopWaiters:
         Messages that a pop left behind go to the next request of its kind, and acknowledgements in
         order may have freed a queue.
         """
-        if not self._count:
+        if not self._held:
             return
         if isinstance(request, (AckMessage, AckMessages)):
             self.freed(self._pops.take_freed(self._now_ms()))
         reply = outcome.reply if isinstance(outcome, Answer) else None
         if isinstance(request, PopMessages) and isinstance(reply, PopReply):
             if reply.spans and reply.rest_count > 0:
-                index = request.queue.index if request.queue.index >= 0 else ANY_QUEUE
-                self._wakes.append(_Key(request.group, request.queue.topic, index, is_pop=True))
+                self._wakes.append(_key(request.group, request.queue))
             self._work()
 
     def turn(self, *, can_write: bool) -> bool:
@@ -163,11 +140,11 @@ class PopWaiters:
             indices: Iterable[int] = (ANY_QUEUE, queue_index)
         else:
             # All of them read the retry topic, too, whichever queue they name.
-            indices = {key.queue_index for key in self._by_key if key[:2] == (group, topic)}
+            indices = {key.queue_index for key in self._held.by_key if key[:2] == (group, topic)}
         for index in indices:
             for is_pop in (True, False):
                 key = _Key(group, topic, index, is_pop)
-                if key in self._by_key:
+                if key in self._held.by_key:
                     self._wakes.append(key)
 
     def _work(self) -> None:
@@ -177,7 +154,7 @@ class PopWaiters:
         self._is_waking = True
         try:
             while self._wakes:
-                waiting = self._by_key.get(self._wakes.popleft())
+                waiting = self._held.by_key.get(self._wakes.popleft())
                 if waiting:
                     held = next(iter(waiting))
                     self.remove(held)
@@ -185,7 +162,7 @@ class PopWaiters:
         finally:
             self._is_waking = False
 
-    def _resume(self, held: HeldPop, *, is_final: bool) -> None:
+    def _resume(self, held: Held[HoldPop], *, is_final: bool) -> None:
         try:
             outcome = self._pops.resume(held.hold, self._now_ms(), is_final=is_final)
         except RocketMQError as error:
@@ -197,26 +174,25 @@ class PopWaiters:
             self._carry_out(outcome, held.done)
             self.answered(held.hold.request, outcome)
 
-    def _expire(self, held: HeldPop) -> None:
+    def _expire(self, held: Held[HoldPop]) -> None:
         if self.remove(held):
             self._resume(held, is_final=True)
 
     # --- keeping ------------------------------------------------------------------------------
 
-    def _keep(self, held: HeldPop) -> None:
-        key, now_ms = held.key, self._now_ms()
+    def _keep(self, held: Held[HoldPop]) -> None:
+        key, now_ms = _key_of(held.hold), self._now_ms()
         if self._is_stopping:
             self._resume(held, is_final=True)
             return
-        if self._count >= _COUNT_MAX or len(self._by_key.get(key, ())) >= _KEY_COUNT_MAX:
+        same = self._held.by_key.get(key, ())
+        if len(self._held) >= _COUNT_MAX or len(same) >= _KEY_COUNT_MAX:
             held.done(self._pops.polling_full(held.hold, now_ms))
             return
         delay = max(held.hold.expires_at_ms - now_ms, 0) / 1_000
         held.timer = asyncio.get_running_loop().call_later(delay, self._expire, held)
-        self._by_key.setdefault(key, {})[held] = None
-        self._by_peer.setdefault(held.peer_key, {})[held] = None
+        self._held.add(held)
         self._count_names(key, 1)
-        self._count += 1
 
     def _count_names(self, key: _Key, step: int) -> None:
         popped = (key.group, key.topic)

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar, cast
 
 from rocketmq_broker.config import BrokerConfig
@@ -27,10 +28,10 @@ from rocketmq_broker.engine.core.outcomes import (
 )
 from rocketmq_broker.engine.engine import Engine
 from rocketmq_broker.servers.shell.group_commit import GroupCommit
-from rocketmq_broker.servers.shell.held_pulls import Done, HeldPull, HeldPulls
+from rocketmq_broker.servers.shell.held_requests import Done, GiveUp, Held, HeldPulls
 from rocketmq_broker.servers.shell.housekeeping import Housekeeping, repeat
 from rocketmq_broker.servers.shell.member_calls import AskClient, MemberCalls
-from rocketmq_broker.servers.shell.pop_waiters import HeldPop, PopWaiters
+from rocketmq_broker.servers.shell.pop_waiters import PopWaiters
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.settings import Arrival
 from rocketmq_broker.storage.store import Store
@@ -181,10 +182,10 @@ class EngineShell:
         """The reason why sends are refused; None while they are accepted."""
         return self._ended or self._unpublished
 
-    def submit(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | HeldPop | None:
+    def submit(self, request: Request[Reply], peer: Peer, done: Done) -> GiveUp | None:
         """Do a request; `done` is called with its reply or error, at once or later.
 
-        Returns a pull or pop that waits, for `give_up`.
+        Returns the function that gives up a pull or pop that waits.
         """
         if self._no_writes is not None and isinstance(request, _WRITES):
             done(refusals.store_unavailable(self._no_writes))
@@ -197,18 +198,19 @@ class EngineShell:
             self._append_gathered()
         return self._do(request, peer, done)
 
-    def _do(self, request: Request[Reply], peer: Peer, done: Done) -> HeldPull | HeldPop | None:
+    def _do(self, request: Request[Reply], peer: Peer, done: Done) -> GiveUp | None:
         try:
             outcome = self.engine.handle(request, peer, now_ms())
         except Exception as error:  # noqa: BLE001 - a request's outermost frame: RocketMQ answers 1
             done(_refusal_of(error, type(request).__name__))
             return None
         if isinstance(outcome, Hold):
-            pull = HeldPull(outcome, peer.key, done)
+            pull = Held(outcome, peer.key, done)
             self._hold(pull)
-            return pull
+            return partial(self._held.remove, pull)
         if isinstance(outcome, HoldPop):
-            return self._pop_waiters.hold(outcome, peer.key, done)
+            held = self._pop_waiters.hold(outcome, peer.key, done)
+            return partial(self._pop_waiters.remove, held)
         if isinstance(request, _WRITES) and not self._waits_for_sync:
             grown = self._publish()
             if grown is None:
@@ -229,27 +231,21 @@ class EngineShell:
 
     async def ask(self, request: Request[R], peer: Peer) -> R:
         """The reply to a request. Raises BrokerError."""
-        future, held = self._start(request, peer)
+        future, give_up = self._start(request, peer)
         try:
             return await future
         finally:
-            if held is not None:
+            if give_up is not None:
                 # The caller may have been cancelled.
-                self.give_up(held)
-
-    def give_up(self, held: HeldPull | HeldPop) -> None:
-        """Drop a held request whose caller no longer waits."""
-        self._pop_waiters.remove(held) if isinstance(held, HeldPop) else self._held.remove(held)
+                give_up()
 
     def ask_later(self, request: Request[R], peer: Peer) -> asyncio.Future[R]:
         """Do a request that is never held; the future gets its reply or BrokerError."""
-        future, held = self._start(request, peer)
-        assert held is None
+        future, give_up = self._start(request, peer)
+        assert give_up is None
         return future
 
-    def _start(
-        self, request: Request[R], peer: Peer
-    ) -> tuple[asyncio.Future[R], HeldPull | HeldPop | None]:
+    def _start(self, request: Request[R], peer: Peer) -> tuple[asyncio.Future[R], GiveUp | None]:
         future: asyncio.Future[R] = self._loop.create_future()
 
         def done(result: Reply | RocketMQError) -> None:
@@ -264,7 +260,7 @@ class EngineShell:
 
     def held_count(self, peer: Peer) -> int:
         """The number of held pulls and pops of a connection."""
-        return self._held.count_of(peer.key) + self._pop_waiters.count_of_peer(peer.key)
+        return self._held.count_of_peer(peer.key) + self._pop_waiters.count_of_peer(peer.key)
 
     def listen(
         self,
@@ -352,7 +348,7 @@ class EngineShell:
             assert not isinstance(outcome, (Hold, HoldPop))
             self._carry_out(outcome, send.done)
 
-    def _hold(self, pull: HeldPull) -> None:
+    def _hold(self, pull: Held[Hold]) -> None:
         if self._is_stopping or self._held.is_full:
             self._resume(pull, is_final=True)
             return
@@ -360,11 +356,11 @@ class EngineShell:
         pull.timer = self._loop.call_later(max(delay, 0.0), self._expire_pull, pull)
         self._held.add(pull)
 
-    def _expire_pull(self, pull: HeldPull) -> None:
+    def _expire_pull(self, pull: Held[Hold]) -> None:
         self._held.remove(pull)
         self._resume(pull, is_final=True)
 
-    def _resume(self, pull: HeldPull, *, is_final: bool) -> None:
+    def _resume(self, pull: Held[Hold], *, is_final: bool) -> None:
         try:
             outcome: Outcome = self.engine.resume(pull.hold, now_ms(), is_final=is_final)
         except RocketMQError as error:

@@ -9,7 +9,7 @@ import pytest
 
 from rocketmq_broker.engine.core.outcomes import Hold
 from rocketmq_broker.servers.shell.group_commit import GroupCommit
-from rocketmq_broker.servers.shell.held_pulls import HeldPull, HeldPulls
+from rocketmq_broker.servers.shell.held_requests import Held, HeldPulls
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.messages import PullMessages
 
@@ -17,7 +17,7 @@ from rocketmq_wire.requests.messages import PullMessages
 def held(index=0, start=5, peer_key=1, topic="orders"):
     queue = QueueId(topic, "broker-a", index)
     hold = Hold(queue, start, 1_000, PullMessages("g", queue, start, 32))
-    return HeldPull(hold, peer_key, lambda _: None)
+    return Held(hold, peer_key, lambda _: None)
 
 
 class TestHeldPulls:
@@ -36,12 +36,12 @@ class TestHeldPulls:
         mine, yours, other = held(peer_key=1), held(peer_key=2), held(peer_key=2, topic="other")
         for pull in (mine, yours, other):
             pulls.add(pull)
-        assert pulls.count_of(2) == 2
+        assert pulls.count_of_peer(2) == 2
         assert pulls.take_peer(1) == [mine]
         assert pulls.take_peer(1) == []
         assert pulls.take_topic("orders") == [yours]
         assert pulls.take_all() == [other]
-        assert (len(pulls), pulls.count_of(2)) == (0, 0)
+        assert (len(pulls), pulls.count_of_peer(2)) == (0, 0)
 
     def test_the_limit_is_known(self):
         pulls = HeldPulls(count_max=1)
