@@ -1,7 +1,7 @@
-"""Brokers for tests: fixtures that give a RocketMQ broker, its faults, and Spark beside it.
+"""Pytest fixtures for RocketMQ brokers, their faults, and Spark. Start at `plugin`.
 
-The names are for annotations; pytest finds the fixtures by itself (`pytest --fixtures -v` lists
-them, they begin with `rocketmq`).
+The names here are for annotations. Pytest finds the fixtures itself; `pytest --fixtures -v` lists
+them, their names begin with `rocketmq`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["RocketMQ", "RocketMQFaults"]
 
 
 def __getattr__(name: str) -> Any:
-    # pytest imports this package wherever it is installed: nobody pays who does not use it.
+    # Pytest imports this package wherever it is installed, so imports wait until they are needed.
     if name == "RocketMQ":
         from pytest_rocketmq.handle import RocketMQ
 

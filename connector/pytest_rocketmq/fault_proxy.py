@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves on command: delays, resets, cuts, throttling, black holes."""
+"""A TCP proxy that simulates faults: delays, resets, cuts, throttling, black holes."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ _CHUNK = 64 * 1024
 _CHUNK_THROTTLED = 4 * 1024
 
 
-class Way(enum.Enum):
-    """What becomes of bytes on their way."""
+class Link(enum.Enum):
+    """The state of the link between client and server."""
 
     OPEN = "both directions pass"
-    BLACK_HOLE = "everything is swallowed; connections are accepted and stay silent"
-    HALF_OPEN = "the server's bytes are swallowed, the client's pass"
+    BLACK_HOLE = "the proxy accepts connections and drops all bytes"
+    HALF_OPEN = "the client's bytes pass, the proxy drops the server's"
 
 
 class FaultProxy:
-    """Listens on `address` and connects through to `target`; change its attributes at any time."""
+    """Forwards from `address` to `target`; a test may change the attributes at any time."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
-        self.way = Way.OPEN
+        self.link = Link.OPEN
         self.delay_ms = 0
-        """Before every chunk that the server sends."""
+        """The delay of every chunk that the server sends."""
         self.bytes_per_second: int | None = None
-        """How fast the server's bytes pass on each connection."""
+        """The rate of the server's bytes on each connection; None for no limit."""
         self.cut_after: Callable[[], int] | None = None
-        """How many bytes of the server a connection carries before it is reset."""
+        """Returns how many bytes of the server a connection forwards before its reset."""
         self.accepted = 0
         self.asked = 0
-        """Pieces that clients sent: about one a request, where they do not come in a hurry."""
+        """The number of chunks from clients: about one per request, if they are not pipelined."""
         self._port = 0
         self._lock = threading.Lock()
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
@@ -56,14 +56,14 @@ class FaultProxy:
         self.close()
 
     def close(self) -> None:
-        """Refuse and break everything; no thread is left."""
+        """Refuse new connections, reset the present ones, and end all threads."""
         self.refuse()
         self.reset()
         for thread in self._threads:
             thread.join(10)
 
     def listen(self) -> None:
-        """Accept connections, on the same port as before; again is harmless."""
+        """Accept connections, on the same port as before. A second call has no effect."""
         if self._listener is not None:
             return
         listener = socket.socket()
@@ -75,7 +75,7 @@ class FaultProxy:
         self._spawn(self._accept, listener)
 
     def refuse(self) -> None:
-        """Refuse new connections; those there are go on."""
+        """Refuse new connections; the present ones continue."""
         listener, self._listener = self._listener, None
         if listener is not None:
             with contextlib.suppress(OSError):
@@ -83,7 +83,7 @@ class FaultProxy:
             listener.close()
 
     def reset(self) -> None:
-        """Break every connection, the client's side with a reset."""
+        """Reset every connection."""
         with self._lock:
             pairs = list(self._pairs)
         for pair in pairs:
@@ -96,7 +96,7 @@ class FaultProxy:
             with contextlib.suppress(OSError):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             with contextlib.suppress(OSError):
-                # Wakes the thread that reads it, which then closes.
+                # Wakes the thread that reads from it.
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
@@ -128,14 +128,13 @@ class FaultProxy:
         source, sink = reversed(pair) if is_answer else pair
         limit = self.cut_after() if is_answer and self.cut_after is not None else None
         with contextlib.suppress(OSError):
-            # Small pieces pass evenly; one large one would come at once, after a long wait.
+            # Small chunks pass evenly; a large one would arrive at once, after a long wait.
             while data := source.recv(_CHUNK_THROTTLED if self.bytes_per_second else _CHUNK):
                 if not is_answer:
                     self.asked += 1
                 if is_answer and self.delay_ms:
                     time.sleep(self.delay_ms / 1_000)
-                swallowed = self.way is Way.BLACK_HOLE or (is_answer and self.way is Way.HALF_OPEN)
-                if swallowed:
+                if self.link is Link.BLACK_HOLE or (is_answer and self.link is Link.HALF_OPEN):
                     continue
                 if limit is not None:
                     data, limit = data[:limit], limit - len(data)

@@ -1,18 +1,18 @@
-"""A broker of the test's own behind a way that misbehaves on command, and that can be killed."""
+"""A broker for one test that can be killed, behind proxies that simulate network faults."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_rocketmq.fault_proxy import FaultProxy, Way
+from pytest_rocketmq.fault_proxy import FaultProxy, Link
 from pytest_rocketmq.handle import RocketMQ
 from rocketmq_cli.support.broker_process import BrokerProcess
 
 
 class RocketMQFaults(RocketMQ):
-    """`options`, `name_server` and `endpoints` lead over the faulty way.
+    """`options`, `name_server` and `endpoints` lead through the proxies with the faults.
 
-    `produce`, `consume_all` and `lag` go past it: they tell what is really there.
+    `produce`, `consume_all` and `lag` bypass them, and give the real state of the broker.
     """
 
     def __init__(
@@ -34,69 +34,71 @@ class RocketMQFaults(RocketMQ):
 
     @property
     def address_map(self) -> str:
-        """For the option `addressMap`: the broker's own address is not the way to take."""
+        """The option `addressMap`, which maps the broker's own address to the proxy."""
         return f"{self._real_name_server}={self.name_server}"
 
     @property
     def options(self) -> dict[str, str]:
         return {**super().options, "addressMap": self.address_map}
 
-    # --- the way ------------------------------------------------------------------------------
+    # --- the network --------------------------------------------------------------------------
 
     def delay(self, milliseconds: int) -> None:
-        """Every piece that the broker sends is late by so much."""
+        """Delay every chunk that the broker sends."""
         for proxy in self._proxies:
             proxy.delay_ms = milliseconds
 
     def throttle(self, bytes_per_second: int) -> None:
-        """The broker's bytes pass this slowly on each connection."""
+        """Limit the rate of the broker's bytes on each connection."""
         for proxy in self._proxies:
             proxy.bytes_per_second = bytes_per_second
 
     def drop(self) -> None:
-        """Nothing passes, and nobody is told: connections are taken and stay silent."""
-        self._set_way(Way.BLACK_HOLE)
+        """Drop all bytes silently: connections are accepted and never answered."""
+        self._set_link(Link.BLACK_HOLE)
 
     def half_open(self) -> None:
-        """Requests reach the broker, its answers do not come back."""
-        self._set_way(Way.HALF_OPEN)
+        """Drop the broker's answers; requests reach the broker."""
+        self._set_link(Link.HALF_OPEN)
 
     def reset(self) -> None:
-        """Break the connections there are; new ones work."""
+        """Reset the present connections; new ones work."""
         for proxy in self._proxies:
             proxy.reset()
 
     def refuse(self) -> None:
-        """Take no new connections, and break those there are."""
+        """Refuse new connections, and reset the present ones."""
         for proxy in self._proxies:
             proxy.refuse()
             proxy.reset()
 
     def heal(self) -> None:
-        """Everything passes again. What had been swallowed is lost, so connections are broken."""
+        """End all faults. If bytes were dropped, connections are reset, because they lack them."""
         for proxy in self._proxies:
-            was_silent = proxy.way is not Way.OPEN
-            proxy.way, proxy.delay_ms, proxy.bytes_per_second = Way.OPEN, 0, None
+            was_silent = proxy.link is not Link.OPEN
+            proxy.link = Link.OPEN
+            proxy.delay_ms = 0
+            proxy.bytes_per_second = None
             if was_silent:
                 proxy.reset()
             proxy.listen()
 
-    def _set_way(self, way: Way) -> None:
+    def _set_link(self, link: Link) -> None:
         for proxy in self._proxies:
-            proxy.way = way
+            proxy.link = link
 
     # --- the broker ---------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """End the broker at once, as a crash does. What it acknowledged is on its disk."""
+        """Kill the broker, as a crash does. Acknowledged messages are on its disk."""
         self._process.kill()
 
     def stop(self) -> None:
-        """Let the broker end properly."""
+        """Stop the broker in order."""
         self._process.stop()
 
     def restart(self) -> None:
-        """Start it again on the same data and addresses; kills it first if it still runs."""
+        """Start the broker again on the same data and addresses; kill it first if it runs."""
         self._process.kill()
         self._process.start()
 

@@ -1,4 +1,4 @@
-"""What a test does with a broker: fresh topics, messages in, messages out, lag."""
+"""A test's view of a broker: new topics, sent and received messages, lag."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import TopicNotFoundError, raise_first
-from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, TopicConfig
+from rocketmq_wire.model import Message, OffsetRange, QueueId, TopicConfig
 
 QUEUES: Final = 4
-"""A fresh topic's, unless another count is asked for."""
+"""The default number of queues of a new topic."""
 _GROUP: Final = "pytest-rocketmq"
 _BATCH_COUNT_MAX: Final = 500
 _BATCH_BYTES_MAX: Final = 1 << 20
-# A broker acknowledges a message, or a new topic, a moment before it shows it.
+# A broker acknowledges a message or a topic shortly before readers see it.
 _APPEARS_WITHIN_S: Final = 10.0
-_LOOK_AGAIN_S: Final = 0.005
+_POLL_S: Final = 0.005
 _NAME_LENGTH_MAX: Final = 60
 
 Body = str | bytes | Mapping[str, object] | Message
-Place = tuple[int, int]
-"""The queue's number and the offset in it."""
+QueueOffset = tuple[int, int]
+"""A queue's index and an offset in it."""
 
 
 class RocketMQ:
@@ -46,7 +46,8 @@ class RocketMQ:
         log_lines: Callable[[], list[str]] | None = None,
         deletes_topics: bool = False,
     ) -> None:
-        self._real_name_server, self._real_endpoints = name_server, endpoints
+        self._real_name_server = name_server
+        self._real_endpoints = endpoints
         self._label = re.sub(r"[^A-Za-z0-9_-]+", "-", label)[:_NAME_LENGTH_MAX].strip("-")
         self._deletes_topics = deletes_topics
         self._topic: str | None = None
@@ -54,9 +55,9 @@ class RocketMQ:
         self._topics: list[str] = []
         self._cluster: Cluster | None = None
         self.log_lines = log_lines
-        """The last lines of the broker's log; None for a cluster whose logs are elsewhere."""
+        """Returns the last lines of the broker's log; None for a cluster on other machines."""
 
-    # --- where it is --------------------------------------------------------------------------
+    # --- addresses ----------------------------------------------------------------------------
 
     @property
     def name_server(self) -> str:
@@ -79,7 +80,7 @@ class RocketMQ:
 
     @property
     def cluster(self) -> Cluster:
-        """The client, for what has no method here; connected when first used."""
+        """The client, for requests without a method here; connected at first use."""
         if self._cluster is None:
             settings = ConnectionSettings(name_servers=(self._real_name_server,))
             self._cluster = open_cluster(settings)
@@ -89,28 +90,28 @@ class RocketMQ:
 
     @property
     def topic(self) -> str:
-        """The test's own topic, made when first asked for."""
+        """The test's own topic, created at first use."""
         if self._topic is None:
             self._topic = self.create_topic()
         return self._topic
 
     @property
     def group(self) -> str:
-        """The name of a consumer group of the test's own."""
+        """The name of the test's own consumer group."""
         if self._group is None:
             self._group = self._fresh_name()
         return self._group
 
     def create_topic(self, name: str | None = None, *, queues: int = QUEUES) -> str:
-        """Make a topic; its name is a fresh one unless given."""
+        """Create a topic, by default under a new name."""
         name = name or self._fresh_name()
         self.cluster.create_topic(TopicConfig(name, queues, queues))
         self._topics.append(name)
         give_up_at = time.monotonic() + _APPEARS_WITHIN_S
         while not self._has_queues(name):
             if time.monotonic() > give_up_at:
-                raise TimeoutError(f"the name server does not show the new topic {name}")
-            time.sleep(_LOOK_AGAIN_S)
+                raise TimeoutError(f"the name server does not list the new topic {name}")
+            time.sleep(_POLL_S)
         return name
 
     def _has_queues(self, topic: str) -> bool:
@@ -120,7 +121,7 @@ class RocketMQ:
             return False
 
     def _fresh_name(self) -> str:
-        # By chance, not by count: other processes of the same run may use the same cluster.
+        # Random, not counted: other processes of the same run may use the same cluster.
         return f"{self._label}-{secrets.token_hex(4)}"
 
     # --- messages -----------------------------------------------------------------------------
@@ -134,11 +135,11 @@ class RocketMQ:
         tags: str | None = None,
         keys: str | None = None,
         properties: Mapping[str, str] | None = None,
-    ) -> list[Place]:
-        """Send messages and return where each is stored, once readers can see them all.
+    ) -> list[QueueOffset]:
+        """Send messages, wait until readers see them, and return the queue and offset of each.
 
-        A body is text, bytes, something that becomes a JSON object, or a Message, which keeps its
-        own tags, keys and properties. Without `queue` the topic's queues take turns.
+        A body is text, bytes, a mapping that becomes a JSON object, or a Message, which keeps its
+        own tags, keys and properties. Without `queue` the topic's queues are used in rotation.
         """
         if isinstance(bodies, (str, bytes, Message, Mapping)):
             raise TypeError("produce takes a list of bodies: produce([body]) sends a single one")
@@ -150,25 +151,25 @@ class RocketMQ:
             queues = tuple(each for each in queues if each.index == queue)
             if not queues:
                 raise ValueError(f"topic {name} has no queue {queue}")
-        turns: dict[QueueId, list[int]] = {}
+        by_queue: dict[QueueId, list[int]] = {}
         for number in range(len(messages)):
-            turns.setdefault(queues[number % len(queues)], []).append(number)
-        places: dict[int, Place] = {}
+            by_queue.setdefault(queues[number % len(queues)], []).append(number)
+        stored: dict[int, QueueOffset] = {}
         ends: dict[QueueId, int] = {}
         with Producer(self.cluster, _GROUP) as producer:
-            for target, numbers in turns.items():
+            for target, numbers in by_queue.items():
                 for part in _parts(numbers, messages):
                     reply = producer.send_batch(target, [messages[number] for number in part])
                     for offset, number in enumerate(part, reply.start):
-                        places[number] = (target.index, offset)
+                        stored[number] = (target.index, offset)
                     ends[target] = reply.start + len(part)
         self._await_ends(ends)
-        return [places[number] for number in range(len(messages))]
+        return [stored[number] for number in range(len(messages))]
 
     def consume_all(self, topic: str | None = None) -> list[ReceivedMessage]:
-        """Every message of a topic, by queue and offset. No group's progress moves."""
+        """Every message of a topic, by queue and offset. It commits nothing."""
         name = topic or self.topic
-        bounds = self._bounds(self.cluster.queues(name))
+        bounds = raise_first(self.cluster.bounds(self.cluster.queues(name)))
         ranges = [
             OffsetRange(queue, held.start, held.end)
             for queue, held in sorted(bounds.items())
@@ -181,29 +182,26 @@ class RocketMQ:
         return sorted(found, key=lambda each: (each.broker, each.queue_index, each.queue_offset))
 
     def lag(self, group: str | None = None, topic: str | None = None) -> int:
-        """How many messages a group has not consumed; where it has no progress, all there are."""
-        bounds = self._bounds(self.cluster.queues(topic or self.topic))
-        behind = 0
-        committed = self.cluster.committed_offsets(group or self.group, tuple(bounds))
-        for queue, at in raise_first(committed).items():
-            held = bounds[queue]
-            behind += held.end - max(held.start, held.start if at is None else at)
-        return behind
-
-    def _bounds(self, queues: Iterable[QueueId]) -> dict[QueueId, Bounds]:
-        return raise_first(self.cluster.bounds(queues))
+        """The messages that a group has not consumed; all of a queue without a committed offset."""
+        bounds = raise_first(self.cluster.bounds(self.cluster.queues(topic or self.topic)))
+        committed = raise_first(self.cluster.committed_offsets(group or self.group, tuple(bounds)))
+        return sum(
+            held.end - max(held.start, committed[queue] or 0) for queue, held in bounds.items()
+        )
 
     def _await_ends(self, ends: Mapping[QueueId, int]) -> None:
         give_up_at = time.monotonic() + _APPEARS_WITHIN_S
-        while ends and any(held.end < ends[q] for q, held in self._bounds(ends).items()):
+        while ends and any(
+            held.end < ends[queue] for queue, held in raise_first(self.cluster.bounds(ends)).items()
+        ):
             if time.monotonic() > give_up_at:
-                raise TimeoutError(f"the broker does not show what it acknowledged: {ends}")
-            time.sleep(_LOOK_AGAIN_S)
+                raise TimeoutError(f"readers do not see what the broker acknowledged: {ends}")
+            time.sleep(_POLL_S)
 
-    # --- its end ------------------------------------------------------------------------------
+    # --- closing ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the connections; a cluster that is not ours loses the topics that we made."""
+        """Close the connections; on an existing cluster, delete the topics of the test."""
         if self._cluster is None:
             return
         try:
@@ -234,7 +232,7 @@ def _message(body: Body, default: Message) -> Message:
 
 
 def _parts(numbers: list[int], messages: list[Message]) -> Iterable[list[int]]:
-    """Numbers of messages that fit into one request each."""
+    """Split message numbers into parts that fit into one request each."""
     part: list[int] = []
     size = 0
     for number in numbers:

@@ -1,4 +1,4 @@
-"""The last lines that brokers logged: of one in this process, or from a file."""
+"""The last log lines of a broker in this process, or of a log file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _TAIL_SIZE = 64 * 1024
 
 
 class RecentLines(logging.Handler):
-    """Keeps the last lines of the broker in this process; in `with`, while it runs.
+    """Keeps the last log lines of the broker in this process, while used in `with`.
 
-    A broker says little above INFO, which a logger leaves out unless told otherwise: it is told so
-    while somebody listens.
+    A broker logs mostly at INFO, which loggers drop by default: while a handler is open, the
+    logger's level is INFO.
     """
 
     _listeners = 0
@@ -45,14 +45,14 @@ class RecentLines(logging.Handler):
     def __exit__(self, *_: object) -> None:
         logger = logging.getLogger(LOGGER)
         logger.removeHandler(self)
-        # Brokers end in any order: the last one to do so puts the level back.
+        # Brokers end in any order: the last one restores the level.
         RecentLines._listeners -= 1
         if not RecentLines._listeners:
             logger.setLevel(RecentLines._level_before)
 
 
 def last_lines(path: Path) -> list[str]:
-    """The end of a log file, whole lines; nothing if there is none."""
+    """The last whole lines of a log file; empty if it does not exist."""
     try:
         with path.open("rb") as log:
             size = log.seek(0, 2)

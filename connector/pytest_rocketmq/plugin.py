@@ -1,6 +1,6 @@
-"""The fixtures, and the broker's last log lines in the report of a test that failed.
+"""The fixtures, and the broker's last log lines in the report of a failed test.
 
-Imports wait until a fixture is asked for: pytest loads this module wherever it is installed.
+The fixtures import what they need: pytest loads this module wherever it is installed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--rocketmq-name-server",
         metavar="HOST:PORT",
-        help="a cluster that is there already, for rocketmq_noproc (default: NAMESRV_ADDR)",
+        help="an existing cluster for rocketmq_noproc (default: NAMESRV_ADDR)",
     )
     parser.addini("rocketmq_name_server", "as --rocketmq-name-server", default="")
     parser.addini(
@@ -54,13 +54,13 @@ def pytest_runtest_makereport(
 
 def _log_section(handle: RocketMQ, most: int) -> tuple[str, str]:
     if handle.log_lines is None:
-        return f"RocketMQ at {handle.name_server}", "(its brokers' logs are where they run)"
+        return f"RocketMQ at {handle.name_server}", "(its brokers log on their own machines)"
     lines = handle.log_lines()[-most:]
     title = f"RocketMQ broker {handle.name_server}: last log lines"
     return title, "\n".join(lines) or "(it logged nothing)"
 
 
-def _noted(request: pytest.FixtureRequest, handle: RocketMQ) -> None:
+def _register(request: pytest.FixtureRequest, handle: RocketMQ) -> None:
     request.node.stash.setdefault(_HANDLES, []).append(handle)
 
 
@@ -80,7 +80,7 @@ def _rocketmq_broker() -> Iterator[tuple[Broker, Callable[[], list[str]]]]:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Load modules without collections, which find nothing then: a fifth of the time."""
+    """Turn the garbage collector off during imports, which saves a fifth of their time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -94,7 +94,7 @@ def _collector_off() -> Iterator[None]:
 def rocketmq(
     _rocketmq_broker: tuple[Broker, Callable[[], list[str]]], request: pytest.FixtureRequest
 ) -> Iterator[RocketMQ]:
-    """A broker in this process, shared by the session, with a topic and group of the test's own."""
+    """A broker in this process, shared by the session; each test has its own topic and group."""
     with _collector_off():
         from pytest_rocketmq.handle import RocketMQ
 
@@ -103,7 +103,7 @@ def rocketmq(
     with RocketMQ(
         broker.name_server, lambda: broker.endpoints, label=label, log_lines=lines
     ) as handle:
-        _noted(request, handle)
+        _register(request, handle)
         yield handle
 
 
@@ -119,9 +119,9 @@ def _rocketmq_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brok
 def rocketmq_server(
     _rocketmq_process: BrokerProcess, request: pytest.FixtureRequest
 ) -> Iterator[RocketMQ]:
-    """The same over a broker in a process of its own, which the session shares."""
+    """Like `rocketmq`, with a broker in a process of its own, shared by the session."""
     with _process_handle(_rocketmq_process, request.node.name) as handle:
-        _noted(request, handle)
+        _register(request, handle)
         yield handle
 
 
@@ -139,10 +139,10 @@ def _process_handle(process: BrokerProcess, label: str) -> RocketMQ:
 
 @pytest.fixture
 def rocketmq_noproc(request: pytest.FixtureRequest) -> Iterator[RocketMQ]:
-    """The same over a cluster that is there already, real ones too; its topics are deleted again.
+    """Like `rocketmq`, with an existing cluster; the test's topics are deleted at the end.
 
-    Its logs are where its brokers run: a report of a failure has none of them.
-    `--rocketmq-name-server`, the ini value `rocketmq_name_server` or NAMESRV_ADDR name it.
+    `--rocketmq-name-server`, the ini value `rocketmq_name_server` or NAMESRV_ADDR names the
+    cluster. Reports of failures have no log lines of its brokers.
     """
     from pytest_rocketmq.handle import RocketMQ
 
@@ -158,7 +158,7 @@ def rocketmq_noproc(request: pytest.FixtureRequest) -> Iterator[RocketMQ]:
             "rocketmq_name_server in the ini file, or NAMESRV_ADDR"
         )
     with RocketMQ(where, None, label=request.node.name, deletes_topics=True) as handle:
-        _noted(request, handle)
+        _register(request, handle)
         yield handle
 
 
@@ -166,10 +166,10 @@ def rocketmq_noproc(request: pytest.FixtureRequest) -> Iterator[RocketMQ]:
 def rocketmq_factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., RocketMQ]]:
-    """Makes more brokers: `rocketmq_factory(**settings)`, as conf/broker.toml names them.
+    """Starts more brokers: `rocketmq_factory(**settings)`, with the names of conf/broker.toml.
 
-    They are in this process and keep their messages in memory, unless `flush` says otherwise;
-    `process=True` gives each a process. They end with the test.
+    The brokers run in this process, or with `process=True` each in its own, and end with the
+    test. They keep messages in memory unless `flush` is set.
     """
     with ExitStack() as stack:
 
@@ -179,7 +179,7 @@ def rocketmq_factory(
                 handle = stack.enter_context(_own_process(stack, folder, request, settings))
             else:
                 handle = stack.enter_context(_own_broker(stack, folder, request, settings))
-            _noted(request, handle)
+            _register(request, handle)
             return handle
 
         yield make
@@ -220,7 +220,7 @@ def _toml(value: object) -> str:
 def rocketmq_faults(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RocketMQFaults]:
-    """A broker of the test's own, on disk, that can be killed, behind a way with faults.
+    """A broker for one test, on disk, that can be killed, behind a network with faults.
 
     `delay`, `throttle`, `drop`, `half_open`, `reset`, `refuse`, `heal`; `kill`, `stop`, `restart`.
     """
@@ -234,7 +234,7 @@ def rocketmq_faults(
         process, label=request.node.name, log_lines=lambda: last_lines(process.log_path)
     )
     with faults:
-        _noted(request, faults)
+        _register(request, faults)
         yield faults
 
 
@@ -243,7 +243,7 @@ def rocketmq_faults(
 
 @pytest.fixture(scope="session")
 def spark_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A small local Spark session that finds the source; the one there is, if there is one."""
+    """The active Spark session, or a small local one that finds the source."""
     from pyspark.sql import SparkSession
 
     from rocketmq_cli.support.local_spark import QUICK_START, local_session
@@ -260,7 +260,7 @@ def spark_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
 
 @pytest.fixture
 def collect_stream(tmp_path: Path) -> StreamCollector:
-    """`collect_stream(df)`: the rows of everything that a streaming DataFrame has to give now."""
+    """`collect_stream(df)`: all rows that a streaming DataFrame has now."""
     from pytest_rocketmq.streams import StreamCollector
 
     return StreamCollector(tmp_path / "streams")

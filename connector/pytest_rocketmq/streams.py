@@ -1,4 +1,4 @@
-"""Streams in tests: what a streaming DataFrame gives, as a list."""
+"""Collects the rows of a streaming DataFrame in a test."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ TIMEOUT_S = 120.0
 
 
 class StreamTimeoutError(AssertionError):
-    """A stream did not come to its end in time."""
+    """A stream did not end in time."""
 
 
 class StreamCollector:
-    """`collect_stream(df)` runs a stream over all there is and returns its rows, batch by batch.
+    """`collect_stream(df)` runs a stream over all present messages and returns its rows in order.
 
-    Each call has a checkpoint of its own, unless it names one: then it goes on where the last one
-    of that name ended.
+    Each call has its own checkpoint. A call that names one resumes where the last call of that
+    name ended.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -31,13 +31,13 @@ class StreamCollector:
     ) -> list[Row]:
         """Raises what the query raises, and StreamTimeoutError."""
         self._count += 1
-        place = self._folder / (checkpoint or f"checkpoint-{self._count}")
+        directory = self._folder / (checkpoint or f"checkpoint-{self._count}")
         rows: list[Row] = []
 
         def take(batch: DataFrame, _batch_id: int) -> None:
             rows.extend(batch.collect())
 
-        writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(place))
+        writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(directory))
         query = writer.trigger(availableNow=True).start()
         try:
             if not query.awaitTermination(timeout_s):  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""Words -> parsed arguments: the verbs, and parsers whose errors say what was probably meant.
+"""Parses the command line: the verbs, and parsers whose errors suggest the nearest word.
 
-A verb's module is imported when its verb is named, so that `rmq --help` answers at once.
+A verb's module is imported only if the verb is named, so that `rmq --help` answers at once.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ VERBS: Final = {
 }
 _CHOICES = re.compile(r"invalid choice: '?([^']*?)'? \(")
 _MISSING = "the following arguments are required: "
-# What other tools call it.
+# The verbs of other tools.
 _SYNONYMS: Final = {"send": "produce", "publish": "produce", "consume": "tail", "read": "tail"}
 _PACKAGE = "pyspark-rocketmq"
 
 
 class Parser(argparse.ArgumentParser):
-    """Argparse's parser, with a guess at what was meant."""
+    """Argparse's parser, whose errors suggest the nearest word."""
 
     def error(self, message: str) -> NoReturn:
         verbs = _verbs_of(self)
@@ -66,7 +66,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when asked: help must not wait for it."""
+    """Prints the version; looks it up only then, as help must not wait for it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import PackageNotFoundError, version
@@ -108,7 +108,7 @@ def add_noun(verbs: Verbs, name: str, example: str) -> Verbs:
 
 
 def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """The command line. With words, only the verb that they name gets its options."""
+    """Make the parser. With words, only the verb that they name gets its options."""
     parser = Parser(
         prog="rmq",
         description="RocketMQ from the command line, and a small broker of its own.",
@@ -139,7 +139,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _refuse_early_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Exit where an option stands before the verb that it belongs to."""
+    """Exit if an option stands before its verb."""
     for at, word in enumerate(words):
         verbs = _verbs_of(parser)
         name = word.partition("=")[0]

@@ -1,4 +1,4 @@
-"""The options that say where the cluster is, and the cluster they lead to."""
+"""Options for the cluster's address and security, and the connection to that cluster."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from rocketmq_wire.signing import Credentials
 
 NAME_SERVER_VARIABLE = "NAMESRV_ADDR"
-# Keys are no options: every user of a machine sees the words of a command line.
+# Keys are not options: every user of a machine can read its command lines.
 ACCESS_KEY_VARIABLE = "ROCKETMQ_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "ROCKETMQ_SECRET_KEY"
 SECURITY_TOKEN_VARIABLE = "ROCKETMQ_SECURITY_TOKEN"
 
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
-    """Add where the cluster is, one of two ways or by the environment, and how to speak to it."""
+    """Add the options for the cluster's address and its security."""
     where = parser.add_argument_group("cluster").add_mutually_exclusive_group()
     where.add_argument(
         "-n",
@@ -44,15 +44,13 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
     security.add_argument(
         "--tls-server-name", metavar="NAME", help="name that the server's certificate must show"
     )
-    security.add_argument(
-        "--tls-no-verify", action="store_true", help="take any certificate, also a stranger's"
-    )
+    security.add_argument("--tls-no-verify", action="store_true", help="accept any certificate")
 
 
 def connection_settings(args: argparse.Namespace) -> ConnectionSettings:
-    """The settings that the command line and the environment give.
+    """The settings from the command line and the environment.
 
-    Raises UsageError when neither names a cluster.
+    Raises UsageError if neither names a cluster.
     """
     from rocketmq_client.settings import ConnectionSettings, split_addresses
 
@@ -66,7 +64,7 @@ def connection_settings(args: argparse.Namespace) -> ConnectionSettings:
         raise UsageError(str(error)) from error
     if not name_servers:
         raise UsageError(
-            "where is the cluster? Give --name-server or --endpoints,"
+            "the cluster's address is missing: give --name-server or --endpoints,"
             f" or set {NAME_SERVER_VARIABLE}"
         )
     return ConnectionSettings(name_servers=name_servers, credentials=credentials, tls=tls)
@@ -102,7 +100,7 @@ def _tls(args: argparse.Namespace) -> TlsSettings | None:
 
 
 def open_from(args: argparse.Namespace) -> Cluster:
-    """The cluster named on the command line; close it."""
+    """Open the cluster that the command line names; the caller closes it."""
     from rocketmq_client.cluster import open_cluster
 
     return open_cluster(connection_settings(args))
@@ -111,7 +109,7 @@ def open_from(args: argparse.Namespace) -> Cluster:
 def queues_of(
     cluster: Cluster, topic: str, index: int | None, broker: str | None = None
 ) -> list[QueueId]:
-    """A topic's queues, those of one index or of one broker if given; UsageError for none."""
+    """A topic's queues, filtered by index and broker if given. Raises UsageError for none."""
     queues = [
         queue
         for queue in cluster.queues(topic)

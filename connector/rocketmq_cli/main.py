@@ -1,7 +1,7 @@
-"""The `rmq` command: runs the verb, and turns what goes wrong into one line and a code.
+"""The `rmq` command: runs the verb, and turns errors into one line and an exit code.
 
-Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 3 a limit that was given is exceeded,
-130 interrupted, 141 the reader of our output went away.
+Exit codes: 0 done, 1 failed, 2 the command line is wrong, 3 a given limit is exceeded,
+130 interrupted, 141 the reader of the output closed it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ def _guarded(run: Callable[[], int]) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Python flushes standard output once more at exit: give it somewhere to go.
+        # Python flushes standard output once more at exit: redirect it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except RocketMQError as error:
-        return _fail(_told(error), EXIT_FAILED)
+        return _fail(_text_of(error), EXIT_FAILED)
     except UsageError as error:
         return _fail(str(error), EXIT_USAGE)
     except OSError as error:
         return _fail(str(error), EXIT_FAILED)
 
 
-def _told(error: RocketMQError) -> str:
-    """An error's text; where offsets are gone, with the command that goes on behind them."""
+def _text_of(error: RocketMQError) -> str:
+    """An error's text; for lost offsets with the command that resumes behind them."""
     from rocketmq_client.errors import RangeLostError
 
     if not isinstance(error, RangeLostError) or error.loss.bounds is None:
@@ -57,7 +57,7 @@ def _told(error: RocketMQError) -> str:
     if loss.end >= bounds.end:
         return str(error)
     where = f"{loss.queue.topic} --queue {loss.queue.index} --from {max(loss.end, bounds.start)}"
-    return f"{error} `rmq tail {where}` goes on behind the gap."
+    return f"{error} `rmq tail {where}` continues behind the gap."
 
 
 def _fail(text: str, code: int) -> int:

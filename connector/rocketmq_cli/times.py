@@ -1,4 +1,4 @@
-"""Moments and lengths of time as people write them on a command line."""
+"""Parses moments and lengths of time of the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MILLISECONDS_DIGITS = 12
 
 
 def parse_duration_ms(text: str, *, unit: str = "") -> int:
-    """`500ms`, `30s`, `15m`, `2h`, `1d` in milliseconds; a bare number in `unit`.
+    """Parse `500ms`, `30s`, `15m`, `2h`, `1d` into milliseconds; a bare number is in `unit`.
 
     Raises UsageError.
     """
@@ -25,9 +25,9 @@ def parse_duration_ms(text: str, *, unit: str = "") -> int:
 
 
 def parse_moment_ms(text: str, now_ms: int) -> int:
-    """A moment in milliseconds since 1970: that number, ISO 8601, or `2h` for two hours ago.
+    """Parse a moment into milliseconds since 1970: a number, ISO 8601, or `2h` for two hours ago.
 
-    A date without a zone is of the local one. Raises UsageError.
+    A date without a zone is in the local one. Raises UsageError.
     """
     text = text.strip()
     if text.isdigit() and len(text) >= _MILLISECONDS_DIGITS:

@@ -33,7 +33,7 @@ def where(request: pytest.FixtureRequest, broker: Broker) -> tuple[str, str]:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, where: tuple[str, str]) -> str:
     """A topic of one queue of its own."""
-    kept = [letter if letter.isalnum() else "-" for letter in request.node.name]
+    kept = [sign if sign.isalnum() else "-" for sign in request.node.name]
     name = "".join(kept)[:100]
     assert main(["topic", "create", name, "--queues", "1", *where]) == 0
     return name

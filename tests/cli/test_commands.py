@@ -47,7 +47,7 @@ def test_lines_produced_are_tailed_in_order(
     assert capfd.readouterr().out.encode() == lines
 
 
-def test_tail_starts_and_ends_where_it_is_told(
+def test_tail_starts_and_ends_at_the_given_offsets(
     where: tuple[str, str],
     topic: str,
     produce: Produce,
@@ -185,13 +185,13 @@ def test_serve_says_where_it_serves_and_ends_when_asked_to(tmp_path: Path) -> No
         give_up_at = time.monotonic() + WAIT_S
         while not ready.exists() and time.monotonic() < give_up_at:
             time.sleep(0.01)
-        told = json.loads(ready.read_text())
-        environment = {**os.environ, "NAMESRV_ADDR": told["nameServer"]}
+        written = json.loads(ready.read_text())
+        environment = {**os.environ, "NAMESRV_ADDR": written["nameServer"]}
         listed = subprocess.run([*RMQ, "topic", "list"], env=environment, check=False)
     finally:
         broker.send_signal(signal.SIGTERM)
         printed, _ = broker.communicate(timeout=WAIT_S)
-    assert (broker.returncode, listed.returncode, told["pid"]) == (0, 0, broker.pid)
-    assert f"nameServer={told['nameServer']}" in printed
-    assert f"endpoints={told['endpoints']}" in printed
+    assert (broker.returncode, listed.returncode, written["pid"]) == (0, 0, broker.pid)
+    assert f"nameServer={written['nameServer']}" in printed
+    assert f"endpoints={written['endpoints']}" in printed
     assert not ready.exists()

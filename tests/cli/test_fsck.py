@@ -143,8 +143,8 @@ def test_a_repaired_store_has_nothing_left_to_repair_before_the_next_start(
         assert "damage" not in printed
         assert content_of(tmp_path) == repaired
     assert main(["fsck", str(tmp_path), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["sound"], told["rebuilding"], told["messages"]) == (True, True, None)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["sound"], report["rebuilding"], report["messages"]) == (True, True, None)
     Store.open(OsFiles(tmp_path), _SMALL, _NOW).close()
     assert main(["fsck", str(tmp_path)]) == 0
     assert "37 in 2 queues" in capsys.readouterr().out
@@ -171,25 +171,25 @@ def test_one_lost_message_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "in all     1 message lost\n" in capsys.readouterr().out
 
 
-def test_a_repair_is_told_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_repair_is_reported_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     filled(tmp_path).close()
     damage(tmp_path, 6)
     assert main(["fsck", str(tmp_path), "--json"]) == EXIT_FAILED
-    told = json.loads(capsys.readouterr().out)
-    assert list(told) == documented()["fsck"]
-    assert (told["sound"], told["repaired"]) == (False, False)
+    report = json.loads(capsys.readouterr().out)
+    assert list(report) == documented()["fsck"]
+    assert (report["sound"], report["repaired"]) == (False, False)
     assert main(["fsck", str(tmp_path), "--json", "--repair"]) == 0
-    assert json.loads(capsys.readouterr().out) == {**told, "repaired": True}
+    assert json.loads(capsys.readouterr().out) == {**report, "repaired": True}
     lost = {"topic": "orders", "queueId": 0, "start": 3, "end": 4, "count": 1}
-    assert told["repair"]["lost"] == [lost]
-    report = (tmp_path / told["repair"]["quarantine"] / "report.json").read_text()
-    assert json.loads(report) == told["repair"]
+    assert report["repair"]["lost"] == [lost]
+    written = (tmp_path / report["repair"]["quarantine"] / "report.json").read_text()
+    assert json.loads(written) == report["repair"]
     Store.open(OsFiles(tmp_path), _SMALL, _NOW).close()
     assert main(["fsck", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["repair"] is None
 
 
-def test_a_damaged_queue_is_made_anew_from_the_log(
+def test_a_damaged_queue_is_rebuilt_from_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     filled(tmp_path).close()

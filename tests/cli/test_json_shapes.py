@@ -32,8 +32,8 @@ def test_every_verb_prints_the_fields_that_are_documented(
             producer.send(Message("%DLQ%shaped", b"x", None, None, {"RETRY_TOPIC": "shapes"}))
     assert produce(b"one\n", "shapes", "-q", *where) == 0
     (tmp_path / "offsets").mkdir()
-    places = {"shapes": {"broker-a": {"0": 1}}}
-    offset = {"version": 1, "births": {}, "offsets": places, "starts": places}
+    offsets = {"shapes": {"broker-a": {"0": 1}}}
+    offset = {"version": 1, "births": {}, "offsets": offsets, "starts": offsets}
     (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offset)}")
     commands = {
         "topic list": (),

@@ -54,11 +54,11 @@ def torn(request: pytest.FixtureRequest, alone: ScriptedBroker) -> ScriptedBroke
     if request.param == "failing":
         answers = iter((knows_the_group, lambda _: BrokerError(1, "disk is on fire")) * 9)
 
-        def by_turns(asked: Request[Reply]) -> Reply | BrokerError | None:
+        def by_call(asked: Request[Reply]) -> Reply | BrokerError | None:
             is_stats = isinstance(asked, GetConsumeStats)
             return (next(answers) if is_stats else knows_the_group)(asked)
 
-        alone.script = by_turns
+        alone.script = by_call
     return alone
 
 
@@ -89,10 +89,10 @@ def test_describe_shows_what_is_known_and_fails(
 
 def test_the_problem_is_handed_on_beside_what_is_known(torn: ScriptedBroker) -> None:
     with connected(torn) as cluster:
-        places = group_offsets(cluster, "g")
-        assert places.queues.keys() == {QUEUE}
-        assert places.problem is not None
-        assert places.problem.missing.keys() == {"broker-b"}
+        offsets = group_offsets(cluster, "g")
+        assert offsets.queues.keys() == {QUEUE}
+        assert offsets.problem is not None
+        assert offsets.problem.missing.keys() == {"broker-b"}
         with pytest.raises(IncompleteOffsetsError):
             group_queues(cluster, "g")
 
@@ -117,7 +117,7 @@ def test_a_topic_that_does_not_exist_has_no_lag(
     assert "ROCKETMQ_TOPIC_NOT_FOUND" in capfd.readouterr().err
 
 
-def test_a_group_without_progress_is_within_no_maximum(
+def test_a_group_without_committed_offsets_is_within_no_maximum(
     topic: str, broker: Broker, where: tuple[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     group = f"elsewhere-{topic}"[:100]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from rocketmq_cli.main import main
 from rocketmq_cli.messages.lines import (
+    MessageDefaults,
     Outgoing,
-    Place,
-    Sending,
+    QueueTarget,
     batches,
     outgoing_lines,
 )
@@ -34,9 +34,9 @@ WAIT_S = 20.0
 Produce = Callable[..., int]
 
 
-def outgoing(row: object, defaults: Sending | None = None) -> Outgoing:
+def outgoing(row: object, defaults: MessageDefaults | None = None) -> Outgoing:
     line = json.dumps(row).encode()
-    (found,) = outgoing_lines([line], "t", defaults or Sending(), first=7, is_json=True)
+    (found,) = outgoing_lines([line], "t", defaults or MessageDefaults(), first=7, is_json=True)
     return found
 
 
@@ -53,7 +53,7 @@ def test_every_field_of_a_row_reaches_its_message() -> None:
     found = outgoing(row)
     properties = {"colour": "red", "count": "5", "is_new": "true"}
     assert found.message == Message("t", b"b", "paid", "k1 k2", properties)
-    assert found.place == Place("broker-b", 3)
+    assert found.target == QueueTarget("broker-b", 3)
 
 
 @pytest.mark.parametrize(
@@ -67,23 +67,23 @@ def test_every_field_of_a_row_reaches_its_message() -> None:
         ("Tags", "tags"),
     ],
 )
-def test_a_field_with_nearly_the_name_of_one_that_is_read_is_told(name: str, meant: str) -> None:
-    told: list[tuple[str, str]] = []
-    defaults = Sending(tell=lambda *words: told.append(words))
+def test_a_field_with_a_name_similar_to_a_known_one_is_reported(name: str, meant: str) -> None:
+    warnings: list[tuple[str, str]] = []
+    defaults = MessageDefaults(warn=lambda *words: warnings.append(words))
     outgoing({"body": "x", name: "y"}, defaults)
-    assert told == [("line 7", f"the field {name!r} is left out: did you mean {meant!r}?")]
+    assert warnings == [("line 7", f"the field {name!r} is ignored: did you mean {meant!r}?")]
 
 
-def test_what_tail_writes_and_what_looks_like_nothing_is_left_out_silently() -> None:
-    told: list[tuple[str, str]] = []
-    defaults = Sending(tell=lambda *words: told.append(words))
+def test_fields_of_tail_and_unknown_names_are_ignored_silently() -> None:
+    warnings: list[tuple[str, str]] = []
+    defaults = MessageDefaults(warn=lambda *words: warnings.append(words))
     tailed = {name: 1 for name in JSON_COLUMNS if name not in ("tags", "keys", "brokerName")}
     outgoing({**tailed, "properties": {}, "body": "x", "customer": 1, "amount": 2}, defaults)
-    assert told == []
+    assert warnings == []
 
 
 def test_a_row_goes_before_what_the_command_line_gives() -> None:
-    defaults = Sending("tag", "key", {"a": "1", "b": "2"})
+    defaults = MessageDefaults("tag", "key", {"a": "1", "b": "2"})
     assert outgoing({"body": "x"}, defaults).message == Message(
         "t", b"x", "tag", "key", {"a": "1", "b": "2"}
     )
@@ -123,9 +123,11 @@ def test_a_field_that_is_something_else_is_refused_with_its_line(field: dict[str
     st.lists(st.text(min_size=1, max_size=9), max_size=20),
     st.dictionaries(st.sampled_from("abc"), st.text("xyö", min_size=1, max_size=300)),
 )
-def test_no_batch_is_larger_than_was_counted(bodies: list[str], properties: dict[str, str]) -> None:
+def test_no_batch_exceeds_its_calculated_size(
+    bodies: list[str], properties: dict[str, str]
+) -> None:
     settings = ConnectionSettings(name_servers=("127.0.0.1:1",))
-    defaults = Sending("tag", "key", properties)
+    defaults = MessageDefaults("tag", "key", properties)
     lines = [body.encode("utf-8", "replace") for body in bodies]
     rows = [{"body": body.decode(), "properties": properties} for body in lines]
     with Producer(settings) as producer:
@@ -153,7 +155,7 @@ def test_what_is_delayed_or_goes_elsewhere_shares_no_batch() -> None:
         {"body": "8", "queueId": 1, "brokerName": "broker-b"},
     ]
     lines = [json.dumps(row).encode() for row in rows]
-    messages = list(outgoing_lines(lines, "t", Sending(), first=1, is_json=True))
+    messages = list(outgoing_lines(lines, "t", MessageDefaults(), first=1, is_json=True))
     runs = [[int(each.message.body) for each in run] for run in batches(messages, 9, 1 << 20)]
     assert runs == [[1, 2], [3], [4], [5], [6, 7], [8]]
     assert [len(run) for run in batches(messages[:2], 1, 1 << 20)] == [1, 1]
@@ -224,7 +226,7 @@ def test_a_row_goes_to_the_broker_that_it_names(produce: Produce) -> None:
     assert sorted(sent_to(rows, produce=produce)) == sorted(QUEUES)
 
 
-def test_brokers_take_turns_where_a_row_names_none(produce: Produce) -> None:
+def test_brokers_alternate_if_a_row_names_none(produce: Produce) -> None:
     rows: list[dict[str, object]] = [{"body": "x", "queueId": 1}] * 4
     found = sent_to(rows, produce=produce)
     assert sorted(found) == sorted([QUEUES[1], QUEUES[3]] * 2)
@@ -233,20 +235,20 @@ def test_brokers_take_turns_where_a_row_names_none(produce: Produce) -> None:
 def test_a_lite_message_is_refused_with_its_line() -> None:
     lines = [b'{"body": "1"}', b'{"body": "2", "properties": {"__LITE_TOPIC": "a"}}']
     with pytest.raises(UsageError, match=r"line 2 .*__LITE_TOPIC: lite topics are not supported"):
-        list(outgoing_lines(lines, "t", Sending(), first=1, is_json=True))
+        list(outgoing_lines(lines, "t", MessageDefaults(), first=1, is_json=True))
 
 
 @pytest.mark.parametrize(
-    "place", [{"queueId": 7}, {"brokerName": "broker-z", "queueId": 0}], ids=str
+    "target", [{"queueId": 7}, {"brokerName": "broker-z", "queueId": 0}], ids=str
 )
 def test_a_queue_that_does_not_exist_is_refused_with_the_line(
-    place: dict[str, object],
+    target: dict[str, object],
     topic: str,
     where: tuple[str, str],
     produce: Produce,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    rows = [{"body": "x"}, {"body": "y", **place}]
+    rows = [{"body": "x"}, {"body": "y", **target}]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     assert produce(lines.encode(), topic, "--json", *where) == EXIT_USAGE
     assert "line 2: topic" in capfd.readouterr().err

@@ -71,7 +71,7 @@ def test_json_that_is_tailed_can_be_produced_again(
     assert again[2]["body"] == '{"nested":[1,2]}'
 
 
-def test_a_misspelt_field_is_told_once_and_one_message_is_one(
+def test_a_misspelt_field_is_reported_once_and_one_message_is_one(
     topic: str,
     where: tuple[str, str],
     produce: Produce,
@@ -80,7 +80,7 @@ def test_a_misspelt_field_is_told_once_and_one_message_is_one(
     row = b'{"body": "x", "tag": "y", "customer": 1}\n'
     assert produce(row, topic, "--json", *where) == 0
     first, last = capfd.readouterr().err.splitlines()
-    assert first == "rmq: line 1: the field 'tag' is left out: did you mean 'tags'?"
+    assert first == "rmq: line 1: the field 'tag' is ignored: did you mean 'tags'?"
     assert last.startswith("sent 1 message, ")
     assert produce(row * 3, topic, "--json", *where) == 0
     first, last = capfd.readouterr().err.splitlines()
@@ -283,13 +283,13 @@ def test_creating_a_topic_again_changes_only_what_is_given(
         assert cluster.topic_config(topic) == wider
         assert main(["topic", "alter", topic, "--permission", "rw", "--json", *here]) == 0
         assert cluster.topic_config(topic) == replace(wider, permission=kept.permission | 2)
-    told = [json.loads(line) for line in printed()]
-    assert [(row["readQueues"], row["permission"]) for row in told] == [
+    reported = [json.loads(line) for line in printed()]
+    assert [(row["readQueues"], row["permission"]) for row in reported] == [
         (1, "r"),
         (3, "r"),
         (3, "rw"),
     ]
-    assert told[0].keys() == {"topic", "broker", "readQueues", "writeQueues", "permission"}
+    assert reported[0].keys() == {"topic", "broker", "readQueues", "writeQueues", "permission"}
 
 
 def test_a_topic_is_not_created_over_one_whose_broker_does_not_tell(
@@ -309,7 +309,7 @@ def test_a_topic_is_not_created_over_one_whose_broker_does_not_tell(
         assert not any(isinstance(request, CreateTopic) for request in broker.requests)
 
 
-def test_what_is_deleted_is_told_as_json(
+def test_deletions_are_reported_as_json(
     topic: str,
     broker: Broker,
     here: tuple[str, str],

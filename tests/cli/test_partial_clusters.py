@@ -17,14 +17,14 @@ from rocketmq_wire.requests.topics import GetTopicStats, ListTopics, TopicsReply
 from support.scripted_broker import ScriptedBroker
 from support.simulated_queue import SimulatedQueue
 
-LETTERS = "%DLQ%billing"
+DEAD_LETTERS = "%DLQ%billing"
 
 
 def answer(request: Request[Reply]) -> Reply | BrokerError | None:
     if isinstance(request, GetTopicStats):
         return TopicStatsReply({QueueId(request.topic, "broker-a", 0): QueueStats(0, 7, 1_000)})
     if isinstance(request, ListTopics):
-        return TopicsReply(("orders", LETTERS))
+        return TopicsReply(("orders", DEAD_LETTERS))
     if isinstance(request, ListGroups):
         return GroupsReply(("billing",))
     return None
@@ -36,7 +36,7 @@ def torn(request: pytest.FixtureRequest) -> Iterator[tuple[ScriptedBroker, bool]
     names = "ab" if request.param else "a"
     queues = {
         QueueId(topic, f"broker-{name}", 0): SimulatedQueue(0, 7)
-        for topic in ("orders", LETTERS)
+        for topic in ("orders", DEAD_LETTERS)
         for name in names
     }
     with ScriptedBroker(queues) as broker:

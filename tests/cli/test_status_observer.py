@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketmq_cli.status_page.observer import look
+from rocketmq_cli.status_page.observer import take_sample
 from rocketmq_cli.status_page.samples import Sample
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
@@ -22,7 +22,7 @@ from support.simulated_queue import SimulatedQueue
 
 HERE, THERE = (QueueId("orders", f"broker-{letter}", 0) for letter in "ab")
 STATS = QueueStats(0, 15, 1_000)
-PROGRESS = CommittedOffset(15, 5, 1_000)
+OFFSETS = CommittedOffset(15, 5, 1_000)
 
 
 @pytest.fixture
@@ -43,21 +43,21 @@ def answers(request: Request[Reply]) -> Reply | BrokerError | None:
     if isinstance(request, GetTopicStats):
         return TopicStatsReply({HERE: STATS})
     if isinstance(request, GetConsumeStats):
-        return ConsumeStatsReply({HERE: PROGRESS}, 0.0)
+        return ConsumeStatsReply({HERE: OFFSETS}, 0.0)
     return None
 
 
-def look_at(broker: ScriptedBroker) -> Sample:
+def sample_of(broker: ScriptedBroker) -> Sample:
     settings = ConnectionSettings(name_servers=(broker.address,), connect_timeout_ms=1_000)
     with open_cluster(settings) as cluster:
-        return look(cluster, 7)
+        return take_sample(cluster, 7)
 
 
 def test_what_answers_is_seen_beside_a_broker_that_is_away(broker: ScriptedBroker) -> None:
     broker.others = (BrokerAddresses("broker-b", "DefaultCluster", {0: "127.0.0.1:1"}),)
-    sample = look_at(broker)
+    sample = sample_of(broker)
     assert sample.topics == {"orders": {HERE: STATS}}
-    assert sample.groups == {"billing": {HERE: PROGRESS}}
+    assert sample.groups == {"billing": {HERE: OFFSETS}}
     here, there = sample.brokers
     assert here.error is None
     assert there.error is not None
@@ -67,25 +67,25 @@ def test_what_answers_is_seen_beside_a_broker_that_is_away(broker: ScriptedBroke
 
 def test_a_broker_without_a_master_is_away(broker: ScriptedBroker) -> None:
     broker.others = (BrokerAddresses("broker-b", "DefaultCluster", {1: "127.0.0.1:1"}),)
-    sample = look_at(broker)
+    sample = sample_of(broker)
     assert [seen.error for seen in sample.brokers] == [None, "has no master"]
-    assert sample.groups == {"billing": {HERE: PROGRESS}}
+    assert sample.groups == {"billing": {HERE: OFFSETS}}
     assert sample.problems == ()
 
 
 def test_a_broker_that_keeps_a_group_to_itself_is_named(broker: ScriptedBroker) -> None:
     broker.others = (BrokerAddresses("broker-b", "DefaultCluster", {0: broker.address}),)
-    turns = iter((answers, lambda _: BrokerError(1, "disk is on fire")) * 9)
+    calls = iter((answers, lambda _: BrokerError(1, "disk is on fire")) * 9)
 
-    def by_turns(asked: Request[Reply]) -> Reply | BrokerError | None:
-        return (next(turns) if isinstance(asked, GetConsumeStats) else answers)(asked)
+    def by_call(asked: Request[Reply]) -> Reply | BrokerError | None:
+        return (next(calls) if isinstance(asked, GetConsumeStats) else answers)(asked)
 
-    broker.script = by_turns
-    (problem,) = look_at(broker).problems
+    broker.script = by_call
+    (problem,) = sample_of(broker).problems
     assert "'billing' at broker-b are unknown" in problem
 
 
 def test_a_cluster_that_is_away_is_a_problem(broker: ScriptedBroker) -> None:
     broker.stop()
-    sample = look_at(broker)
+    sample = sample_of(broker)
     assert (sample.brokers, len(sample.problems)) == ((), 1)

@@ -24,7 +24,7 @@ from rocketmq_cli.status_page import metrics, pages
 from rocketmq_cli.status_page.charts import line_chart, nice_top, short, thinned
 from rocketmq_cli.status_page.history import History, Point
 from rocketmq_cli.status_page.observer import HISTORY_LENGTH
-from rocketmq_cli.status_page.samples import BrokerSeen, Sample
+from rocketmq_cli.status_page.samples import BrokerSample, Sample
 from rocketmq_cli.status_page.web import StatusPage
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
@@ -40,13 +40,13 @@ def sample(time_ms: int, end: int = 10, committed: int = 4, topic: str = "orders
     queue = QueueId(topic, "broker-a", 0)
     return Sample(
         time_ms,
-        (BrokerSeen("broker-a", "c", "127.0.0.1:1"),),
+        (BrokerSample("broker-a", "c", "127.0.0.1:1"),),
         {topic: {queue: QueueStats(2, end, 1_000)}},
         {"billing": {queue: CommittedOffset(end, committed, 500)}},
     )
 
 
-def test_rates_are_what_grew_between_two_looks() -> None:
+def test_rates_are_what_grew_between_two_samples() -> None:
     history = History(10)
     for time_ms, end, committed in ((0, 10, 4), (2_000, 30, 6), (4_000, 5, 6)):
         history.add(sample(time_ms, end, committed))
@@ -62,7 +62,7 @@ def test_rates_are_what_grew_between_two_looks() -> None:
     assert (history.rate_in_now("orders"), history.rate_out_now("billing")) == (None, None)
 
 
-def test_the_oldest_looks_are_forgotten() -> None:
+def test_the_oldest_samples_are_dropped() -> None:
     history = History(3)
     for time_ms in range(5):
         history.add(sample(time_ms))
@@ -72,13 +72,13 @@ def test_the_oldest_looks_are_forgotten() -> None:
 def cluster_at(time_ms: int, *ends: int | None) -> Sample:
     """A topic, and a group at its end, on as many brokers; None for one that does not answer."""
     seen = [
-        BrokerSeen(f"broker-{n}", "c", f"host:{n}", {}, "away" if end is None else None)
+        BrokerSample(f"broker-{n}", "c", f"host:{n}", {}, "away" if end is None else None)
         for n, end in enumerate(ends)
     ]
     held = {QueueId("orders", f"broker-{n}", 0): end for n, end in enumerate(ends)}
     stats = {q: QueueStats(0, end, 0) for q, end in held.items() if end is not None}
-    progress = {q: CommittedOffset(end, end, 0) for q, end in held.items() if end is not None}
-    return Sample(time_ms, tuple(seen), {"orders": stats}, {"billing": progress})
+    offsets = {q: CommittedOffset(end, end, 0) for q, end in held.items() if end is not None}
+    return Sample(time_ms, tuple(seen), {"orders": stats}, {"billing": offsets})
 
 
 def test_a_broker_that_comes_back_adds_what_it_took_in_the_whole_time() -> None:
@@ -132,22 +132,22 @@ def test_a_look_that_found_nothing_says_nothing_of_brokers() -> None:
 def test_an_hour_of_a_large_cluster_fits_into_a_little_memory() -> None:
     names, queues = 4, 250
 
-    def look(number: int) -> Sample:
-        stats, progress = {}, {}
+    def sample_of(number: int) -> Sample:
+        stats, committed = {}, {}
         for name in map(str, range(names)):
-            places = [QueueId(name, "broker-a", index) for index in range(queues)]
-            stats[name] = {q: QueueStats(0, 10**9 + number, number) for q in places}
-            progress[name] = {q: CommittedOffset(10**9 + number, number, 0) for q in places}
-        return Sample(number * 5_000, (), stats, progress)
+            ids = [QueueId(name, "broker-a", index) for index in range(queues)]
+            stats[name] = {q: QueueStats(0, 10**9 + number, number) for q in ids}
+            committed[name] = {q: CommittedOffset(10**9 + number, number, 0) for q in ids}
+        return Sample(number * 5_000, (), stats, committed)
 
     history = History(HISTORY_LENGTH)
     tracemalloc.start()
     try:
         for number in range(HISTORY_LENGTH // 10):
-            history.add(look(number))
+            history.add(sample_of(number))
         early, _ = tracemalloc.get_traced_memory()
         for number in range(HISTORY_LENGTH // 10, HISTORY_LENGTH // 4):
-            history.add(look(number))
+            history.add(sample_of(number))
         late, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -202,7 +202,7 @@ def test_a_chart_is_well_formed_and_says_its_numbers() -> None:
     figure = ElementTree.fromstring(drawn)
     (svg,) = figure.iter("svg")
     assert svg.attrib["aria-label"] == "lag & more: now 3, at most 7"
-    assert "next look" in line_chart("lag", [Point(0, 1)])
+    assert "next sample" in line_chart("lag", [Point(0, 1)])
 
 
 def test_metrics_have_rocketmqs_names_and_escaped_labels() -> None:
@@ -260,7 +260,7 @@ def test_nothing_from_outside_becomes_markup() -> None:
     queue = QueueId(HOSTILE, HOSTILE, 0)
     hostile = Sample(
         0,
-        (BrokerSeen(HOSTILE, HOSTILE, HOSTILE, {"brokerVersionDesc": HOSTILE}, HOSTILE),),
+        (BrokerSample(HOSTILE, HOSTILE, HOSTILE, {"brokerVersionDesc": HOSTILE}, HOSTILE),),
         {HOSTILE: {queue: QueueStats(0, 1, 0)}},
         {HOSTILE: {queue: CommittedOffset(1, 0, 0)}},
         (HOSTILE,),
@@ -360,20 +360,20 @@ def test_a_page_elsewhere_cannot_read_it_through_a_browser(status: StatusPage) -
     ],
     ids=["letters", "a queue of many digits", "an offset of many digits", "many fields"],
 )
-def test_a_request_that_makes_no_sense_is_told_so(status: StatusPage, path: str) -> None:
+def test_a_malformed_request_is_refused_with_the_reason(status: StatusPage, path: str) -> None:
     code, text = get(status, path)
     assert code == 400
-    assert "must be a number" in text or "this request makes no sense" in text
+    assert "must be a number" in text or "this request is malformed" in text
 
 
-def test_an_address_that_is_none_is_told_so(status: StatusPage) -> None:
+def test_a_malformed_address_is_refused_with_the_reason(status: StatusPage) -> None:
     assert status.answer("http://[", 0).status == 400
 
 
-def test_a_host_that_is_none_is_told_so(status: StatusPage) -> None:
+def test_a_malformed_host_is_refused_with_the_reason(status: StatusPage) -> None:
     assert get(status, "health", Host="[") == (
         400,
-        "this request makes no sense: Invalid IPv6 URL\n",
+        "this request is malformed: Invalid IPv6 URL\n",
     )
 
 

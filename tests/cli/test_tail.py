@@ -1,4 +1,4 @@
-"""`rmq tail`: what is printed of queues that come, go, are made anew or have holes."""
+"""`rmq tail`: queues that appear, disappear, are recreated or have gaps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_cli.arguments import parse
 from rocketmq_cli.main import _guarded, main
-from rocketmq_cli.messages.follow import Follower, Seen, go_on
+from rocketmq_cli.messages.follow import Follower, QueueSample, next_position
 from rocketmq_cli.messages.printing import Printer
 from rocketmq_cli.messages.records import MessagesGoneError, require_whole
 from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
@@ -38,10 +38,10 @@ Produce = Callable[..., int]
         pytest.param(5, (0, 5, 100), (0, 9, 100), 5, id="more arrived"),
         pytest.param(5, (0, 5, 100), (3, 9, None), 5, id="some expired"),
         pytest.param(0, (0, 0, None), (0, 2, 100), 0, id="the first arrived"),
-        pytest.param(5, (0, 5, 100), (0, 0, None), 0, id="made anew, and empty"),
-        pytest.param(5, (0, 5, 100), (0, 2, 200), 0, id="made anew, with less"),
-        pytest.param(5, (0, 5, 100), (0, 9, 200), 0, id="made anew, with more"),
-        pytest.param(5, (3, 5, None), (0, 2, 200), 0, id="made anew, though it began later"),
+        pytest.param(5, (0, 5, 100), (0, 0, None), 0, id="recreated, and empty"),
+        pytest.param(5, (0, 5, 100), (0, 2, 200), 0, id="recreated, with less"),
+        pytest.param(5, (0, 5, 100), (0, 9, 200), 0, id="recreated, with more"),
+        pytest.param(5, (3, 5, None), (0, 2, 200), 0, id="recreated, though it began later"),
         pytest.param(5, (0, 5, 100), (0, 4, 100), 4, id="cut off"),
     ],
 )
@@ -51,13 +51,13 @@ def test_a_queue_goes_on_where_nothing_new_is_missed(
     now: tuple[int, int, int | None],
     goes_on: int,
 ) -> None:
-    at, told = go_on(QUEUE, position, seen(*before), seen(*now))
+    at, reports = next_position(QUEUE, position, seen(*before), seen(*now))
     assert at == goes_on
-    assert bool(told) == (goes_on != position)
+    assert bool(reports) == (goes_on != position)
 
 
-def seen(start: int, end: int, birth_ms: int | None) -> Seen:
-    return Seen(Bounds(start, end), birth_ms)
+def seen(start: int, end: int, first_store_ms: int | None) -> QueueSample:
+    return QueueSample(Bounds(start, end), first_store_ms)
 
 
 @contextmanager
@@ -65,16 +65,18 @@ def following(
     settings: ConnectionSettings, topic: str, count: int, index: int | None = None
 ) -> Iterator[list[str]]:
     """Follows from the end until so many messages are printed; gives what it says meanwhile."""
-    told: list[str] = []
+    reports: list[str] = []
     args = parse(["tail", topic, "--count", str(count)])
     with open_cluster(settings) as cluster:
         positions = ends_of(cluster, topic, index)
-        with Follower(cluster, topic, positions, index=index, look_s=0.05, say=told.append) as own:
+        with Follower(
+            cluster, topic, positions, index=index, scan_interval_s=0.05, reporter=reports.append
+        ) as own:
             thread = threading.Thread(target=own.run, args=(Printer(args),), daemon=True)
             thread.start()
-            yield told
+            yield reports
             thread.join(WAIT_S)
-            assert not thread.is_alive(), f"it waits for more; said: {told}"
+            assert not thread.is_alive(), f"it waits for more; said: {reports}"
 
 
 def ends_of(cluster: Cluster, topic: str, index: int | None) -> dict[QueueId, int]:
@@ -99,8 +101,8 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@pytest.fixture(params=["told", "refused"])
-def births(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["reports", "refused"])
+def first_times(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether brokers tell when a queue's first message was stored; RocketMQ's proxy refuses."""
 
     def refuse(_: Cluster, queues: Iterable[QueueId]) -> dict[QueueId, UnsupportedRequestError]:
@@ -110,20 +112,20 @@ def births(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(Cluster, "earliest_store_times", refuse)
 
 
-@pytest.mark.usefixtures("births")
+@pytest.mark.usefixtures("first_times")
 def test_messages_of_a_queue_that_comes_later_are_printed_from_its_start(
     topic: str, where: tuple[str, str], produce: Produce, capfd: pytest.CaptureFixture[str]
 ) -> None:
     produce(b"before\n", topic, "-q", *where)
     capfd.readouterr()
-    with following(settings_of(where), topic, 3) as told:
+    with following(settings_of(where), topic, 3) as reports:
         assert main(["topic", "alter", topic, "--queues", "2", *where]) == 0
         produce(b"one\ntwo\n", topic, "--queue", "1", "-q", *where)
-        until(lambda: bool(told))
+        until(lambda: bool(reports))
         produce(b"three\n", topic, "--queue", "0", "-q", *where)
     printed = capfd.readouterr().out.splitlines()
     assert sorted(line for line in printed if "queues" not in line) == ["one", "three", "two"]
-    (sentence,) = told
+    (sentence,) = reports
     assert "queue=1 is new" in sentence
 
 
@@ -131,17 +133,17 @@ def test_only_wanted_queues_are_looked_for(
     topic: str, where: tuple[str, str], produce: Produce, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["topic", "create", topic, "--queues", "2", *where]) == 0
-    with following(settings_of(where), topic, 2, index=1) as told:
+    with following(settings_of(where), topic, 2, index=1) as reports:
         capfd.readouterr()
         produce(b"no\n", topic, "--queue", "0", "-q", *where)
         produce(b"one\ntwo\n", topic, "--queue", "1", "-q", *where)
     assert capfd.readouterr().out.splitlines() == ["one", "two"]
-    assert told == []
+    assert reports == []
 
 
-@pytest.mark.usefixtures("births")
+@pytest.mark.usefixtures("first_times")
 @pytest.mark.parametrize("count", [1, 6])
-def test_messages_of_a_topic_that_was_made_anew_are_printed(
+def test_messages_of_a_recreated_topic_are_printed(
     count: int,
     topic: str,
     where: tuple[str, str],
@@ -150,14 +152,14 @@ def test_messages_of_a_topic_that_was_made_anew_are_printed(
 ) -> None:
     produce(b"a\nb\nc\n", topic, "-q", *where)
     wanted = [f"new {number}" for number in range(count)]
-    with following(settings_of(where), topic, count) as told:
+    with following(settings_of(where), topic, count) as reports:
         assert main(["topic", "delete", topic, "--yes", *where]) == 0
-        until(lambda: any("is gone" in sentence for sentence in told))
+        until(lambda: any("is gone" in sentence for sentence in reports))
         assert main(["topic", "create", topic, "--queues", "1", *where]) == 0
         capfd.readouterr()
         produce("".join(f"{line}\n" for line in wanted).encode(), topic, "-q", *where)
     assert capfd.readouterr().out.splitlines() == wanted
-    assert any("made anew" in sentence for sentence in told)
+    assert any("created again" in sentence for sentence in reports)
 
 
 def test_a_broker_that_is_away_is_said_and_its_return(
@@ -167,15 +169,15 @@ def test_a_broker_that_is_away_is_said_and_its_return(
     broker.start()
     where = ("--name-server", broker.name_server)
     assert main(["topic", "create", "t", "--queues", "1", *where]) == 0
-    with following(settings_of(where), "t", 1) as told:
+    with following(settings_of(where), "t", 1) as reports:
         broker.stop()
-        until(lambda: any("cannot be seen" in sentence for sentence in told))
+        until(lambda: any("cannot be watched" in sentence for sentence in reports))
         port = int(where[1].rpartition(":")[2])
         again = Broker(BrokerConfig(flush="memory", port=port))
         again.start()
         try:
             assert main(["topic", "create", "t", "--queues", "1", *where]) == 0
-            until(lambda: any("is seen again" in sentence for sentence in told))
+            until(lambda: any("is watched again" in sentence for sentence in reports))
             capfd.readouterr()
             produce(b"late\n", "t", "-q", *where)
             until(lambda: "late" in capfd.readouterr().out)
@@ -254,21 +256,21 @@ def test_tail_prints_what_fits_an_sql_expression(
         (
             Bounds(0, 90),
             LossReason.HOLE,
-            "messages are gone. `rmq tail orders --queue 0 --from 34` goes on behind the gap.\n",
+            "messages are gone. `rmq tail orders --queue 0 --from 34` continues behind the gap.\n",
         ),
-        (Bounds(50, 90), LossReason.EXPIRED, "`rmq tail orders --queue 0 --from 50` goes on"),
+        (Bounds(50, 90), LossReason.EXPIRED, "`rmq tail orders --queue 0 --from 50` continues"),
         (Bounds(0, 34), LossReason.HOLE, "but their messages are gone.\n"),
         (None, LossReason.TOPIC_DELETED, "the topic was deleted.\n"),
     ],
 )
-def test_a_loss_is_said_with_how_to_go_on_at_the_command_line(
+def test_a_loss_is_reported_with_the_command_that_continues_behind_it(
     bounds: Bounds | None, reason: LossReason, advice: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lose() -> int:
         raise RangeLostError(lost_range(reason, QUEUE, 33, 34, bounds))
 
     assert _guarded(lose) == EXIT_FAILED
-    told = capsys.readouterr().err
-    assert "1 offset up to 34 is gone, " in told
-    assert advice in told
-    assert "failOnDataLoss" not in told
+    reports = capsys.readouterr().err
+    assert "1 offset up to 34 is gone, " in reports
+    assert advice in reports
+    assert "failOnDataLoss" not in reports

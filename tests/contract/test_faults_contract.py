@@ -1,4 +1,4 @@
-"""One suite for every transport: a way to the broker that delays, breaks, swallows or refuses."""
+"""One suite for every transport: a connection that is slow, reset, silent or refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, TopicConf
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.messages import SendReply
 from rocketmq_wire.requests.offsets import GetMaxOffset
-from support.fault_proxy import FaultProxy, Way, seeded_cuts
+from support.fault_proxy import FaultProxy, Link, seeded_cuts
 
 COUNT = 3_000
 ORDERS = [QueueId("orders", "broker-a", index) for index in range(2)]
@@ -136,15 +136,15 @@ def test_a_download_survives_connections_that_break_anywhere(cluster, proxy, see
     assert proxy.accepted > 3
 
 
-@pytest.mark.parametrize("way", [Way.BLACK_HOLE, Way.HALF_OPEN])
-def test_a_download_goes_on_when_a_silent_way_speaks_again(cluster, proxy, way):
+@pytest.mark.parametrize("link", [Link.BLACK_HOLE, Link.HALF_OPEN])
+def test_a_download_resumes_when_a_silent_link_works_again(cluster, proxy, link):
     def on_chunk(number):
         if number == 1:
-            proxy.way = way
+            proxy.link = link
             timers.append(later(1.0, heal))
 
     def heal():
-        proxy.way = Way.OPEN
+        proxy.link = Link.OPEN
 
     timers = []
     download(cluster, on_chunk)
@@ -169,14 +169,14 @@ def test_a_slow_way_only_takes_longer(cluster, proxy):
     download(cluster)
 
 
-@pytest.mark.parametrize("way", [Way.BLACK_HOLE, Way.HALF_OPEN])
-def test_a_download_over_a_way_that_stays_silent_ends_with_an_error(cluster, proxy, way):
+@pytest.mark.parametrize("link", [Link.BLACK_HOLE, Link.HALF_OPEN])
+def test_a_download_over_a_permanently_silent_link_ends_with_an_error(cluster, proxy, link):
     limits = ReadLimits(messages_max=300, count_per_pull=50, pull_timeout_ms=200, outage_ms=800)
     generator = cluster.read_ranges(
         [OffsetRange(ORDERS[0], 0, COUNT)], ReadSpec("readers", limits=limits)
     )
     next(generator)
-    proxy.way = way
+    proxy.link = link
     started = time.monotonic()
     with pytest.raises(TransportError):
         list(generator)
@@ -192,10 +192,10 @@ def test_a_download_from_nowhere_ends_with_an_error(cluster, proxy):
     assert time.monotonic() - started < 8
 
 
-def test_an_abandoned_download_over_a_silent_way_closes_at_once(cluster, proxy):
+def test_an_abandoned_download_over_a_silent_link_closes_at_once(cluster, proxy):
     generator = cluster.read_ranges([OffsetRange(ORDERS[0], 0, COUNT)], SPEC)
     next(generator)
-    proxy.way = Way.BLACK_HOLE
+    proxy.link = Link.BLACK_HOLE
     started = time.monotonic()
     generator.close()
     cluster.close()
@@ -205,15 +205,15 @@ def test_an_abandoned_download_over_a_silent_way_closes_at_once(cluster, proxy):
 # --- calls ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", [Way.BLACK_HOLE, Way.HALF_OPEN])
-def test_calls_over_a_silent_way_end_within_their_time(cluster, proxy, way):
+@pytest.mark.parametrize("link", [Link.BLACK_HOLE, Link.HALF_OPEN])
+def test_calls_over_a_silent_link_end_within_their_time(cluster, proxy, link):
     cluster.bounds(ORDERS)
-    proxy.way = way
+    proxy.link = link
     started = time.monotonic()
     bounds = cluster.bounds(ORDERS)
     assert all(isinstance(answer, RocketMQError) for answer in bounds.values())
     assert time.monotonic() - started < 6
-    proxy.way = Way.OPEN
+    proxy.link = Link.OPEN
     assert cluster.bounds(ORDERS) == dict.fromkeys(ORDERS, Bounds(0, COUNT))
 
 
@@ -223,9 +223,9 @@ def test_a_call_after_a_reset_is_repeated(cluster, proxy):
         proxy.reset()
 
 
-def test_a_single_try_over_a_silent_way_takes_no_longer_than_asked(cluster, proxy):
+def test_a_single_try_over_a_silent_link_takes_no_longer_than_asked(cluster, proxy):
     cluster.bounds(ORDERS)
-    proxy.way = Way.BLACK_HOLE
+    proxy.link = Link.BLACK_HOLE
     started = time.monotonic()
     with pytest.raises(TransportError):
         cluster.transport.call(GetMaxOffset(ORDERS[0]), broker="broker-a", timeout_ms=300)
@@ -261,7 +261,7 @@ def test_the_watch_stays_quick_while_the_broker_is_away_and_recovers(settings, d
 def test_closing_the_watch_is_prompt_while_the_way_is_silent(settings, proxy):
     watch = EndOffsetWatcher(settings, ORDERS)
     watch.wait({}, 200)
-    proxy.way = Way.BLACK_HOLE
+    proxy.link = Link.BLACK_HOLE
     watch.ends()
     started = time.monotonic()
     watch.close()

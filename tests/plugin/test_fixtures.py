@@ -30,8 +30,8 @@ def over(faults: RocketMQFaults, **more: int) -> ConnectionSettings:
 
 def test_what_is_produced_is_consumed_as_it_was(rocketmq: RocketMQ) -> None:
     bodies = ["text", b"bytes", {"json": 1}, Message("", b"whole", "T", "k", {"colour": "red"})]
-    places = rocketmq.produce(bodies, tags="A", properties={"n": "1"})
-    assert places == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    stored = rocketmq.produce(bodies, tags="A", properties={"n": "1"})
+    assert stored == [(0, 0), (1, 0), (2, 0), (3, 0)]
     found = rocketmq.consume_all()
     assert [message.body for message in found] == [b"text", b"bytes", b'{"json": 1}', b"whole"]
     assert [message.tags for message in found] == ["A", "A", "A", "T"]
@@ -47,8 +47,8 @@ def test_a_body_alone_is_no_list_of_bodies(rocketmq: RocketMQ, body: Any) -> Non
 
 
 def test_many_messages_keep_their_order_within_a_queue(rocketmq: RocketMQ) -> None:
-    places = rocketmq.produce((str(number) for number in range(2_000)), queue=1)
-    assert places == [(1, offset) for offset in range(2_000)]
+    stored = rocketmq.produce((str(number) for number in range(2_000)), queue=1)
+    assert stored == [(1, offset) for offset in range(2_000)]
     assert [int(each.body) for each in rocketmq.consume_all()] == list(range(2_000))
     large = rocketmq.produce([bytes(900_000)] * 3, queue=2)
     assert large == [(2, 0), (2, 1), (2, 2)]
@@ -70,7 +70,7 @@ def test_lag_is_what_a_group_has_not_consumed(rocketmq: RocketMQ) -> None:
     queues = rocketmq.cluster.queues(rocketmq.topic)
     rocketmq.cluster.commit(rocketmq.group, {queues[0]: 2, queues[1]: 3})
     assert rocketmq.lag() == 5
-    assert rocketmq.lag("somebody-else") == 10
+    assert rocketmq.lag("another-group") == 10
 
 
 def range_of(count: int) -> list[str]:

@@ -14,7 +14,7 @@ from pyspark_rocketmq.read.task import read_ranges
 from pyspark_rocketmq.source import RocketMQDataSource
 from rocketmq_broker import Broker
 from rocketmq_wire.model import OffsetRange
-from support.fault_proxy import FaultProxy, Way
+from support.fault_proxy import FaultProxy, Link
 from support.loader import Loader
 from support.queries import Batches, Queries
 
@@ -50,14 +50,14 @@ def break_it(proxy: FaultProxy, how: str) -> None:
     if how == "closed port":
         proxy.refuse()
     else:
-        proxy.way = Way.BLACK_HOLE
+        proxy.link = Link.BLACK_HOLE
 
 
 def repair(proxy: FaultProxy, how: str) -> None:
     if how == "closed port":
         proxy.listen()
     else:
-        proxy.way = Way.OPEN
+        proxy.link = Link.OPEN
 
 
 @pytest.mark.parametrize("how", ["closed port", "black hole"])
@@ -133,7 +133,7 @@ def test_stop_does_not_wait_for_a_task_that_waits(
     batches, is_reading = Batches(), threading.Event()
 
     def take(frame: DataFrame, batch_id: int) -> None:
-        proxy.way = Way.BLACK_HOLE
+        proxy.link = Link.BLACK_HOLE
         is_reading.set()
         batches(frame, batch_id)
 

@@ -7,9 +7,9 @@ import random
 import socket
 from collections.abc import Callable, Iterator
 
-from pytest_rocketmq.fault_proxy import FaultProxy, Way
+from pytest_rocketmq.fault_proxy import FaultProxy, Link
 
-__all__ = ["FaultProxy", "Way", "seeded_cuts", "unreachable_address"]
+__all__ = ["FaultProxy", "Link", "seeded_cuts", "unreachable_address"]
 
 
 @contextlib.contextmanager

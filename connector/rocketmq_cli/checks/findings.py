@@ -1,4 +1,4 @@
-"""What a check found, and what to do about it."""
+"""The result of a check, and its remedy."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Finding(NamedTuple):
 
 
 def ok(what: str, found: str) -> Finding:
-    """All is well."""
+    """The check passed."""
     return Finding("ok  ", what, found)
 
 
 def note(what: str, found: str, remedy: str = "") -> Finding:
-    """It works, and something is worth knowing."""
+    """The check passed, with a remark."""
     return Finding("note", what, found, remedy)
 
 
 def fail(what: str, found: str, remedy: str) -> Finding:
-    """It will not work."""
+    """The check failed."""
     return Finding("FAIL", what, found, remedy)

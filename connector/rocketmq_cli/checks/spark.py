@@ -21,17 +21,17 @@ _SPARK_MIN: Final = (4, 0)
 _SOURCE: Final = "pyspark_rocketmq"
 _TIMEOUT_S: Final = 60
 _PRINT_VERSION = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
-# Run by the worker's Python, which may lack the package that the driver has.
+# The worker's Python runs this: it may lack a package that the driver has.
 _IMPORT_SOURCE = "import pyspark_rocketmq, pyarrow; print(pyspark_rocketmq.__file__)"
 
 
 def java() -> Iterator[Finding]:
-    """Java 17 or newer, as Spark's launcher will find it."""
+    """Java 17 or newer, where Spark's launcher finds it."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
     remedy = f"install Java {_JAVA_MIN} or newer, or set JAVA_HOME to one"
     if program is None:
-        yield fail("java", "there is none", remedy)
+        yield fail("java", "not found", remedy)
         return
     found = _run([program, "-version"])
     version = re.search(r'version "([^"]+)"', found or "")
@@ -47,10 +47,10 @@ def java() -> Iterator[Finding]:
 
 
 def python() -> Iterator[Finding]:
-    """This Python, and the one that Spark will start as its workers."""
+    """This Python, and the one of Spark's workers."""
     here = ".".join(map(str, sys.version_info[:3]))
     if not (3, 10) <= sys.version_info < (3, 14):
-        yield note("python", here, "made for 3.10 to 3.13: others were not tried")
+        yield note("python", here, "tested with 3.10 to 3.13 only")
     else:
         yield ok("python", f"{here} ({sys.executable})")
     worker = os.environ.get("PYSPARK_PYTHON")
@@ -78,7 +78,7 @@ def python() -> Iterator[Finding]:
 
 
 def spark() -> Iterator[Finding]:
-    """PySpark 4.0 or newer, with a Spark that is not another one's."""
+    """PySpark 4.0 or newer, and a SPARK_HOME of the same version."""
     try:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
@@ -110,7 +110,7 @@ def discovery() -> Iterator[Finding]:
         else:
             yield fail(
                 "source",
-                f"{_SOURCE} can be imported, but no listing of packages shows it",
+                f"{_SOURCE} can be imported, but Python does not list it among its packages",
                 "it was installed through an import hook; install it as a plain folder or wheel, "
                 "or call spark.dataSource.register(pyspark_rocketmq.DefaultSource)",
             )
@@ -123,11 +123,11 @@ def discovery() -> Iterator[Finding]:
             yield fail(
                 "source",
                 f"the package {name} cannot be imported ({error}), and so hides every source",
-                f"mend or uninstall {name}",
+                f"repair or uninstall {name}",
             )
         elif error is not None:
             blocked = True
-            yield fail("source", f"{name} cannot be imported: {error}", "install it anew")
+            yield fail("source", f"{name} cannot be imported: {error}", "install it again")
     if not blocked:
         yield ok("source", 'format("rocketmq") is found without registration')
 
@@ -136,13 +136,13 @@ def _import_error(name: str) -> str | None:
     """Why another process cannot import a package; None if it can."""
     done = _finished([sys.executable, "-c", f"import {name}"])
     if done is None:
-        return "it did not end"
+        return "the import did not end"
     last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
     return None if done.returncode == 0 else last[0]
 
 
 def _run(words: list[str]) -> str | None:
-    """What a program printed, None if it failed."""
+    """The output of a program, None if it failed."""
     done = _finished(words)
     return None if done is None or done.returncode else done.stdout + done.stderr
 

@@ -15,7 +15,7 @@ from rocketmq_cli.terminal.progress import CountLine
 from rocketmq_cli.usage import UsageError, report, require_positive
 
 if TYPE_CHECKING:
-    from rocketmq_cli.messages.lines import Sending
+    from rocketmq_cli.messages.lines import MessageDefaults
 
 _READ_BYTES = 1 << 20
 _WARNINGS_MAX = 10
@@ -108,9 +108,9 @@ def _produce(args: argparse.Namespace) -> int:
     return 0
 
 
-def _defaults(args: argparse.Namespace) -> Sending:
+def _defaults(args: argparse.Namespace) -> MessageDefaults:
     """The fields of messages whose lines do not give their own."""
-    from rocketmq_cli.messages.lines import Sending
+    from rocketmq_cli.messages.lines import MessageDefaults
     from rocketmq_cli.times import parse_duration_ms
 
     properties: dict[str, str] = {}
@@ -131,7 +131,7 @@ def _defaults(args: argparse.Namespace) -> Sending:
             reported.add(text)
             report(f"{where}: {text}")
 
-    return Sending(args.tags, args.keys, properties, warn)
+    return MessageDefaults(args.tags, args.keys, properties, warn)
 
 
 def _lines(files: Sequence[str], size_max: int) -> Iterator[list[bytes]]:

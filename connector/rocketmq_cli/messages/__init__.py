@@ -1,3 +1,3 @@
-"""Messages on the command line: lines in, lines out. Start at `records` for reading, at `sending`
-for writing.
+"""Messages on the command line, parsed from lines and printed as lines. Start at `records` for
+reading, at `sending` for writing.
 """

@@ -1,12 +1,12 @@
-"""`rmq tail --follow` behind what was there: prints what arrives, and says what happens to queues.
+"""`rmq tail --follow`: prints messages as they arrive, and reports changes of the queues.
 
-Every few seconds the route and the bounds are looked at, as the watch for arrivals knows neither
-queues that come nor offsets that go back:
+The follower scans the route and the bounds every few seconds, because the end-offset watcher
+detects neither new queues nor offsets that decrease:
 
-    a new queue        is printed from its start
-    a queue made anew  (its topic was deleted and created again) is printed from its start
-    a queue cut off    (its broker lost the end) goes on at its new end
-    a queue away       keeps its place, and why it cannot be seen is said
+    a new queue          is printed from its start
+    a recreated queue    (its topic was deleted and created again) is printed from its start
+    a truncated queue    (its broker lost the end) continues at its new end
+    an unavailable queue keeps its position, and the reason is reported
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId
 
-LOOK_S: Final = 3.0
+SCAN_INTERVAL_S: Final = 3.0
 _WAIT_MS: Final = 1_000
-# A look at thousands of queues takes its time: most of the time they are left alone.
-_REST_PER_LOOK: Final = 3
+# A scan of thousands of queues takes long: most of the time the brokers get no request.
+_REST_PER_SCAN: Final = 3
 
 
-class Seen(NamedTuple):
-    """A queue at a look."""
+class QueueSample(NamedTuple):
+    """A queue in one scan."""
 
     bounds: Bounds
-    birth_ms: int | None
-    """When offset 0 was stored, while it is there."""
+    first_store_ms: int | None
+    """The store time of offset 0, None once it is expired."""
 
 
-class Prints(Protocol):
-    """What prints."""
+class MessagePrinter(Protocol):
+    """The part of a printer that the follower uses."""
 
     @property
     def is_done(self) -> bool: ...
@@ -47,26 +47,31 @@ class Prints(Protocol):
     ) -> None: ...
 
 
-def go_on(queue: QueueId, position: int, before: Seen, now: Seen) -> tuple[int, str]:
-    """Where to go on in a queue, and what is to be said of it; nothing when all is as it was."""
+def next_position(
+    queue: QueueId, position: int, before: QueueSample, now: QueueSample
+) -> tuple[int, str]:
+    """The position at which printing continues, and a report, empty if nothing changed."""
     start, end = now.bounds.start, now.bounds.end
-    is_anew = (
+    is_recreated = (
         start < before.bounds.start
-        or (None not in (before.birth_ms, now.birth_ms) and before.birth_ms != now.birth_ms)
-        or (end < position and before.birth_ms is not None and now.birth_ms is None)
+        or (
+            None not in (before.first_store_ms, now.first_store_ms)
+            and before.first_store_ms != now.first_store_ms
+        )
+        or (end < position and before.first_store_ms is not None and now.first_store_ms is None)
     )
-    if is_anew:
-        return start, f"{queue} was deleted and made anew: its messages follow from its start"
+    if is_recreated:
+        return start, f"{queue} was deleted and created again: its messages follow from its start"
     if end < position:
         return end, (
             f"{queue} ends at {end:,}, though it was printed up to {position:,}: its broker lost "
-            "messages. What arrives now follows"
+            "messages. Messages that arrive now follow"
         )
     return position, ""
 
 
 class Follower:
-    """Follows the queues of a topic from `positions`, which it moves on. Use it in `with`."""
+    """Follows the queues of a topic from `positions`, which it advances. Use it in `with`."""
 
     def __init__(
         self,
@@ -75,18 +80,18 @@ class Follower:
         positions: dict[QueueId, int],
         *,
         index: int | None = None,
-        look_s: float = LOOK_S,
-        say: Callable[[str], None] | None = None,
+        scan_interval_s: float = SCAN_INTERVAL_S,
+        reporter: Callable[[str], None] | None = None,
     ) -> None:
         self._cluster, self._topic, self._index = cluster, topic, index
         self._positions = positions
-        self._look_s = look_s
-        self._say = say or report
-        self._seen: dict[QueueId, Seen] = {}
+        self._scan_interval_s = scan_interval_s
+        self._report = reporter or report
+        self._samples: dict[QueueId, QueueSample] = {}
         self._problems: set[str] = set()
         self._is_gone = False
         self._watch = EndOffsetWatcher(cluster.settings, positions)
-        self._look()
+        self._scan()
 
     def __enter__(self) -> Follower:
         return self
@@ -94,93 +99,101 @@ class Follower:
     def __exit__(self, *_: object) -> None:
         self._watch.close()
 
-    def run(self, printer: Prints) -> None:
-        """Print until the printer is done. Raises what cannot be gone on from."""
-        next_look = time.monotonic()
+    def run(self, printer: MessagePrinter) -> None:
+        """Print until the printer is done. Raises errors that end the command."""
+        next_scan = time.monotonic()
         while not printer.is_done:
             if self._is_gone:
-                # What arrives before the next look may be of a topic that was made anew.
-                time.sleep(self._look_s)
-                self._look()
+                # New messages before the next scan may be of a recreated topic.
+                time.sleep(self._scan_interval_s)
+                self._scan()
                 continue
             self._watch.wait(self._positions, _WAIT_MS)
-            if (began := time.monotonic()) >= next_look:
-                self._look()
+            if (began := time.monotonic()) >= next_scan:
+                self._scan()
                 took_s = time.monotonic() - began
-                next_look = began + took_s + max(self._look_s, took_s * _REST_PER_LOOK)
+                next_scan = began + took_s + max(self._scan_interval_s, took_s * _REST_PER_SCAN)
             known = self._watch.ends()
             ends = {queue: known.get(queue, at) for queue, at in self._positions.items()}
             try:
                 printer.print_between(self._cluster, self._positions, ends)
             except (RangeLostError, TopicNotFoundError):
-                # Was it made anew since it was looked at?
-                if not self._look():
+                # The topic may have been recreated since the last scan.
+                if not self._scan():
                     raise
 
-    def _look(self) -> bool:
-        """Look at the route and the bounds; True when something is not as it was."""
+    def _scan(self) -> bool:
+        """Scan the route and the bounds; True if something changed."""
         try:
             listed = self._cluster.queues(self._topic)
         except TopicNotFoundError:
             if not self._is_gone:
-                self._say(f"topic {self._topic} is gone: waiting for it to come back")
+                self._report(f"topic {self._topic} is gone: waiting until it exists again")
             is_new, self._is_gone = not self._is_gone, True
             return is_new
         except RocketMQError as error:
-            self._say_problems(error)
+            self._report_problems(error)
             return False
         self._is_gone = False
-        self._say_problems(None)
-        now = self._look_at([queue for queue in listed if self._index in (None, queue.index)])
-        changed = [queue for queue, seen in now.items() if self._take(queue, seen)]
+        self._report_problems(None)
+        now = self._sample([queue for queue in listed if self._index in (None, queue.index)])
+        changed = [queue for queue, seen in now.items() if self._update(queue, seen)]
         if changed:
-            # What the watch knows of them, and has under way, is of the time before.
+            # The old watcher's end offsets and in-flight requests are out of date.
             self._watch.close()
             self._watch = EndOffsetWatcher(self._cluster.settings, self._positions)
         return bool(changed)
 
-    def _look_at(self, queues: list[QueueId]) -> dict[QueueId, Seen]:
-        found: dict[QueueId, Seen] = {}
+    def _sample(self, queues: list[QueueId]) -> dict[QueueId, QueueSample]:
+        found: dict[QueueId, QueueSample] = {}
         asked = self._cluster.bounds(queues)
-        # Behind the bounds: of a queue made anew in between it must not say less than they do.
-        births = self._births(queues)
+        # Read after the bounds: for a queue recreated in between they must not be older.
+        first_times = self._first_store_times(queues)
         for queue, bounds in asked.items():
-            birth = births[queue]
-            if isinstance(bounds, Bounds) and not isinstance(birth, RocketMQError):
-                found[queue] = Seen(bounds, birth if bounds.start == 0 else None)
+            first_ms = first_times[queue]
+            if isinstance(bounds, Bounds) and not isinstance(first_ms, RocketMQError):
+                found[queue] = QueueSample(bounds, first_ms if bounds.start == 0 else None)
         return found
 
-    def _births(self, queues: list[QueueId]) -> dict[QueueId, int | RocketMQError | None]:
-        births = self._cluster.earliest_store_times(queues)
-        refused = [queue for queue, answer in births.items() if isinstance(answer, BrokerError)]
+    def _first_store_times(
+        self, queues: list[QueueId]
+    ) -> dict[QueueId, int | RocketMQError | None]:
+        first_times = self._cluster.earliest_store_times(queues)
+        refused = [
+            queue for queue, answer in first_times.items() if isinstance(answer, BrokerError)
+        ]
         if refused:
-            # Proxies do not know this question, some accounts may not ask it: all may pull.
-            births.update(self._cluster.store_times_at(dict.fromkeys(refused, 0), is_exact=True))
-        return births
+            # Proxies lack this request, and some accounts may not send it: all may pull.
+            first_times.update(
+                self._cluster.store_times_at(dict.fromkeys(refused, 0), is_exact=True)
+            )
+        return first_times
 
-    def _take(self, queue: QueueId, now: Seen) -> bool:
-        """Take what was seen of a queue; True when it goes on elsewhere than it stood."""
-        before = self._seen.get(queue, now)
-        if now.birth_ms is None and now.bounds.start == 0 < now.bounds.end:
-            now = now._replace(birth_ms=before.birth_ms)  # It was deleted between two questions.
-        self._seen[queue] = now
+    def _update(self, queue: QueueId, now: QueueSample) -> bool:
+        """Store a queue's sample; True if its position changed."""
+        before = self._samples.get(queue, now)
+        if now.first_store_ms is None and now.bounds.start == 0 < now.bounds.end:
+            now = now._replace(
+                first_store_ms=before.first_store_ms
+            )  # The queue was deleted between two requests.
+        self._samples[queue] = now
         if queue not in self._positions:
             self._positions[queue] = now.bounds.start
-            self._say(f"{queue} is new: its messages follow from its start")
+            self._report(f"{queue} is new: its messages follow from its start")
             return True
-        self._positions[queue], told = go_on(queue, self._positions[queue], before, now)
-        if told:
-            self._say(told)
-        return bool(told)
+        self._positions[queue], text = next_position(queue, self._positions[queue], before, now)
+        if text:
+            self._report(text)
+        return bool(text)
 
-    def _say_problems(self, of_route: RocketMQError | None) -> None:
-        """Each once, and when it is over."""
+    def _report_problems(self, route_error: RocketMQError | None) -> None:
+        """Report each problem once, and its end."""
         problems = {str(queue): error for queue, error in self._watch.errors().items()}
-        if of_route is not None:
-            problems[f"topic {self._topic}"] = of_route
+        if route_error is not None:
+            problems[f"topic {self._topic}"] = route_error
         for name, error in problems.items():
             if name not in self._problems:
-                self._say(f"{name} cannot be seen: {error}")
+                self._report(f"{name} cannot be watched: {error}")
         for name in sorted(self._problems - problems.keys()):
-            self._say(f"{name} is seen again")
+            self._report(f"{name} is watched again")
         self._problems = set(problems)

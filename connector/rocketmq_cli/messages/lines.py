@@ -1,9 +1,8 @@
-"""Lines of text or JSON -> messages, each with the queue it wants and its size in a request: pure.
+"""Parses lines of text or JSON into messages, each with its queue target and its size: pure.
 
-A line of JSON is an object with `body` or `bodyBase64`, and where wanted `tags`, `keys` (text, or a
-list of them), `properties` (an object), `queueId` and `brokerName`. What these cannot be is refused
-with the line's number, never guessed at; other fields are left out, and told once where one looks
-like a misspelt one.
+A line of JSON is an object with `body` or `bodyBase64`, and optionally `tags`, `keys` (text, or a
+list of texts), `properties` (an object), `queueId` and `brokerName`. A wrong value is refused with
+the line's number. Other fields are ignored; a name that looks misspelt is reported once.
 """
 
 from __future__ import annotations
@@ -33,52 +32,52 @@ _READ_FIELDS: Final = (
     *("queueId", "brokerName"),
 )
 _TAILED_FIELDS: Final = ("topic", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
-"""What `rmq tail --json` writes beside them, and a new message has of its own."""
+"""Further fields of `rmq tail --json`, which a new message gets from its broker."""
 _SILENT_FIELDS: Final = frozenset((*_READ_FIELDS, *_TAILED_FIELDS))
 _NEAR: Final = 0.7
-# Given as fields of their own, or made anew for every message.
+# Properties with fields of their own, or with a new value for every message.
 _OWN_FIELDS: Final = (TAGS, KEYS, UNIQUE_KEY, WAIT_STORED)
 _ALONE: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
 # UNIQ_KEY and WAIT with their separators, as the producer adds them to every message.
 _ADDED_SIZE: Final = 64
 
 
-class Place(NamedTuple):
-    """Which queues a message may go to; None: any."""
+class QueueTarget(NamedTuple):
+    """The queues that a message may go to; None stands for any."""
 
     broker: str | None = None
     queue: int | None = None
 
 
 class Outgoing(NamedTuple):
-    """A message on its way."""
+    """A message to send."""
 
     message: Message
-    place: Place
+    target: QueueTarget
     size: int
-    """In a batch, bytes."""
+    """Its bytes in a batch."""
 
     @property
     def is_alone(self) -> bool:
-        """Of a batch, brokers deliver delayed messages at once, or refuse it."""
+        """True for delayed messages: in a batch, brokers deliver them at once or refuse them."""
         return any(name in self.message.properties for name in _ALONE)
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
-    """What a message gets when its line does not say otherwise."""
+class MessageDefaults:
+    """The fields of messages whose lines do not give their own."""
 
     tags: str | None = None
     keys: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
-    tell: Callable[[str, str], None] = field(default=lambda *_: None, compare=False)
-    """Gets each line, and what is to be said of a field of it whose name looks misspelt."""
+    warn: Callable[[str, str], None] = field(default=lambda *_: None, compare=False)
+    """Called with the line and a text for each field whose name looks misspelt."""
 
 
 def outgoing_lines(
-    lines: Iterable[bytes], topic: str, defaults: Sending, *, first: int, is_json: bool
+    lines: Iterable[bytes], topic: str, defaults: MessageDefaults, *, first: int, is_json: bool
 ) -> Iterator[Outgoing]:
-    """The lines' messages; `first` is the number of the first line. Raises UsageError."""
+    """Yield the lines' messages; `first` is the number of the first line. Raises UsageError."""
     if is_json:
         for number, line in enumerate(lines, first):
             yield _from_json(line, number, topic, defaults)
@@ -86,7 +85,7 @@ def outgoing_lines(
     sample = _message(topic, b"", defaults, {}, f"line {first}")
     shared = _size_of(sample, f"line {first}")
     fields = (sample.tags, sample.keys, sample.properties)
-    anywhere = Place()
+    anywhere = QueueTarget()
     for line in lines:
         yield Outgoing(Message(topic, line, *fields), anywhere, shared + len(line))
 
@@ -94,16 +93,16 @@ def outgoing_lines(
 def batches(
     messages: Iterable[Outgoing], count_max: int, bytes_max: int
 ) -> Iterator[list[Outgoing]]:
-    """Runs of messages for one place within both limits.
+    """Yield batches of consecutive messages for one target, within both limits.
 
-    A message that is delayed, or too large by itself, stands alone.
+    A message that is delayed, or larger than a batch, is a batch of its own.
     """
     run: list[Outgoing] = []
     size = 0
     for each in messages:
         is_alone = each.is_alone or bool(run and run[-1].is_alone)
         is_full = len(run) >= count_max or size + each.size > bytes_max
-        if run and (is_alone or is_full or each.place != run[-1].place):
+        if run and (is_alone or is_full or each.target != run[-1].target):
             yield run
             run, size = [], 0
         run.append(each)
@@ -113,7 +112,7 @@ def batches(
 
 
 def parse_line(line: bytes, number: int) -> Mapping[str, object]:
-    """A line's JSON object. Raises UsageError with the line's number."""
+    """Parse a line's JSON object. Raises UsageError with the line's number."""
     try:
         fields = json.loads(line)
     except ValueError as error:
@@ -124,7 +123,7 @@ def parse_line(line: bytes, number: int) -> Mapping[str, object]:
 
 
 def body_of(fields: Mapping[str, object], number: int) -> bytes:
-    """The body that a JSON object gives. Raises UsageError when it gives none."""
+    """The body of a JSON object. Raises UsageError if it has none."""
     body, encoded = fields.get("body"), fields.get("bodyBase64")
     if isinstance(body, str) and body:
         return body.encode()
@@ -138,32 +137,32 @@ def body_of(fields: Mapping[str, object], number: int) -> bytes:
     raise UsageError(f"line {number} has no body: RocketMQ has no empty messages")
 
 
-def _from_json(line: bytes, number: int, topic: str, defaults: Sending) -> Outgoing:
+def _from_json(line: bytes, number: int, topic: str, defaults: MessageDefaults) -> Outgoing:
     fields = parse_line(line, number)
     where = f"line {number}"
     body = body_of(fields, number)
     if not fields.keys() <= _SILENT_FIELDS:
-        for told in _misspelt(fields):
-            defaults.tell(where, told)
+        for text in _misspelt(fields):
+            defaults.warn(where, text)
     message = _message(topic, body, defaults, fields, where)
-    place = Place(
+    target = QueueTarget(
         _field(fields, "brokerName", where, _text, "the broker's name"),
         _field(fields, "queueId", where, _index, "a number from 0"),
     )
-    return Outgoing(message, place, _size_of(message, where) + len(body))
+    return Outgoing(message, target, _size_of(message, where) + len(body))
 
 
 def _misspelt(fields: Mapping[str, object]) -> Iterator[str]:
-    """What to say of fields that are left out and have nearly the name of one that is read."""
+    """Yield a warning for each ignored field whose name is similar to a known one."""
     known = {name.lower(): name for name in _READ_FIELDS if name not in fields}
     for name in fields:
         if name not in _SILENT_FIELDS:
             for near in get_close_matches(name.lower(), known, 1, _NEAR):
-                yield f"the field {name!r} is left out: did you mean {known[near]!r}?"
+                yield f"the field {name!r} is ignored: did you mean {known[near]!r}?"
 
 
 def _message(
-    topic: str, body: bytes, defaults: Sending, fields: Mapping[str, object], where: str
+    topic: str, body: bytes, defaults: MessageDefaults, fields: Mapping[str, object], where: str
 ) -> Message:
     properties = dict(defaults.properties)
     properties.update(
@@ -185,7 +184,7 @@ def _message(
 
 
 def _size_of(message: Message, where: str) -> int:
-    """What a batch needs for a message beside its body. Raises UsageError."""
+    """The bytes of a message in a batch, without its body. Raises UsageError."""
     own = {TAGS: message.tags or "", KEYS: message.keys or ""}
     try:
         return ENTRY_SIZE_MIN + _ADDED_SIZE + len(encode_properties({**message.properties, **own}))
@@ -200,7 +199,10 @@ def _field(
     read: Callable[[object], Any],
     what: str,
 ) -> Any:
-    """A field as `read` takes it, None when it is not there. Raises UsageError for others."""
+    """A field as `read` returns it, None if it is absent.
+
+    Raises UsageError if `read` refuses it.
+    """
     value = fields.get(name)
     if value is None:
         return None
@@ -222,14 +224,14 @@ def _index(value: object) -> int | None:
 
 def _keys(value: object) -> str | None:
     if isinstance(value, list):
-        # A blank separates keys: one with a blank inside would become two.
+        # A blank separates keys, so that a key with a blank would become two.
         is_sound = all(isinstance(key, str) and key and len(key.split()) == 1 for key in value)
         return " ".join(value) if is_sound else None
     return _text(value)
 
 
 def _properties(value: object) -> dict[str, str] | None:
-    """Numbers and booleans as JSON writes them; a null is no property."""
+    """Properties as texts: numbers and booleans as JSON writes them, without nulls."""
     if not isinstance(value, dict):
         return None
     found: dict[str, str] = {}

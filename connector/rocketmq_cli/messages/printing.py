@@ -1,4 +1,4 @@
-"""Ranges of queues -> printed messages: downloads, decodes and writes them, up to a count."""
+"""Downloads, decodes and prints ranges of queues, up to a count of messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUP = "rmq-tail"
 
 
 class Printer:
-    """Prints the messages that the command line wants, as it wants them."""
+    """Prints messages with the filter, the format and the count of the command line."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         expression = TagExpression.parse(args.tags)
@@ -33,9 +33,9 @@ class Printer:
         if args.sql is not None:
             self._subscription = Subscription(_selector(args.sql), "SQL92")
         self.left: int | None = args.count
-        """How many messages are still to be printed; None: all."""
+        """The number of messages still to print; None for all."""
         self.is_whole = True
-        """False when some messages could not be had: that was said."""
+        """False if messages were missing, which was reported."""
         self._format = None if args.json else Format(args.format)
         self._decoder: Decoder = Decoder(
             DecodeOptions(
@@ -55,7 +55,7 @@ class Printer:
         ends: Mapping[QueueId, int],
         line: CountLine | None = None,
     ) -> None:
-        """Print what is between positions and ends, and move the positions on with it."""
+        """Print the messages from positions to ends, and advance the positions."""
         ranges = [
             OffsetRange(queue, start, ends[queue])
             for queue, start in sorted(positions.items())
@@ -86,7 +86,7 @@ class Printer:
         try:
             require_whole(chunk, count)
         except MessagesGoneError as error:
-            # The others are printed all the same.
+            # The other messages are printed.
             self.is_whole = False
             report(str(error))
 
@@ -98,7 +98,7 @@ class Printer:
 
 
 def _selector(text: str) -> str:
-    """An SQL92 expression. Raises UsageError: brokers take one that they cannot read for none."""
+    """Check an SQL92 expression. Raises UsageError: brokers ignore one that they cannot parse."""
     try:
         problem = parse_selector(text).problem
     except SqlSyntaxError as error:

@@ -1,4 +1,4 @@
-"""Stored messages one by one, for verbs that look at few: ranges -> messages -> fields."""
+"""Reads stored messages one by one, for verbs that need few, and gives their fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ONE: Final = ("message", "is", "it")
 
 
 class MessagesGoneError(RocketMQError):
-    """A queue lists messages that its broker does not give: a hole in it."""
+    """A queue lists messages that its broker does not return."""
 
     def __init__(self, queue: QueueId, start: int, end: int, count: int) -> None:
         super().__init__(queue, start, end, count)
@@ -28,12 +28,12 @@ class MessagesGoneError(RocketMQError):
         what, verb, them = ("messages", "are", "them") if self.count > 1 else _ONE
         return (
             f"{self.count:,} {what} of {self.queue} between offsets {self.start:,} and "
-            f"{self.end:,} {verb} gone: the broker lists {them} and does not give {them}"
+            f"{self.end:,} {verb} gone: the broker lists {them} but does not return {them}"
         )
 
 
 def require_whole(chunk: RangeChunk, count: int) -> None:
-    """Raise MessagesGoneError when fewer messages came than the chunk's offsets stand for."""
+    """Raise MessagesGoneError if a chunk has fewer messages than offsets."""
     if chunk.expected_count is not None and count < chunk.expected_count:
         gone = chunk.expected_count - count
         raise MessagesGoneError(chunk.queue, chunk.start, chunk.end, gone)
@@ -42,9 +42,9 @@ def require_whole(chunk: RangeChunk, count: int) -> None:
 def read_messages(
     cluster: Cluster, ranges: Sequence[OffsetRange], group: str
 ) -> Iterator[tuple[QueueId, StoredMessage]]:
-    """Every message of the ranges, bodies as they were sent.
+    """Yield every message of the ranges.
 
-    Raises CorruptRecordError, and MessagesGoneError behind the messages around a hole.
+    Raises CorruptRecordError, and MessagesGoneError behind the messages around a gap.
     """
     for chunk in cluster.read_ranges(ranges, ReadSpec(group, Subscription())):
         position = count = 0
@@ -57,12 +57,12 @@ def read_messages(
 
 
 def plain_body(message: StoredMessage) -> bytes:
-    """The body as it was sent."""
+    """The uncompressed body."""
     return decompress_body(message.body, message.sys_flag)
 
 
 def message_record(broker: str, message: StoredMessage) -> Mapping[str, Cell]:
-    """A message's fields as they are shown."""
+    """A message's fields for display."""
     properties = dict(message.properties)
     tags, keys = properties.pop(TAGS, None), properties.pop(KEYS, None)
     try:

@@ -1,6 +1,6 @@
-r"""Record batches -> lines of output, whole columns at a time.
+r"""Renders record batches as lines of output, whole columns at a time.
 
-A format is text with tokens, as kcat has them:
+A format is text with kcat's tokens:
 
     %s body    %k keys    %T tags    %t topic    %b broker    %p queue    %o offset
     %S body's length    %d store time    %D born time    %i message id    %h properties    %% a %
@@ -54,7 +54,7 @@ _PART: Final = re.compile(r"%(.)|\\(.)|([^%\\]+)|(.)", re.DOTALL)
 
 
 class Format:
-    """A parsed format: which columns it needs, and the bytes it makes of a batch."""
+    """A parsed format: the columns that it needs, and its output for a batch."""
 
     def __init__(self, text: str) -> None:
         self._parts: list[bytes | str] = []
@@ -65,11 +65,13 @@ class Format:
             elif token is not None:
                 if token not in _TOKENS:
                     known = " ".join(f"%{name}" for name in _TOKENS)
-                    raise UsageError(f"%{token} is no token of a format; there are {known} %%")
+                    raise UsageError(f"%{token} is no token of a format; the tokens are {known} %%")
                 self._parts.append(token)
             elif escape is not None:
                 if escape not in _ESCAPES:
-                    raise UsageError(f"\\{escape} is no escape; there are \\n \\t \\r \\0 \\\\")
+                    raise UsageError(
+                        f"\\{escape} is no escape; the escapes are \\n \\t \\r \\0 \\\\"
+                    )
                 self._parts.append(_ESCAPES[escape])
             elif lone is not None:
                 raise UsageError(f"the format ends in {lone!r}: write {lone * 2}")
@@ -78,12 +80,12 @@ class Format:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What has to be read, at least one column."""
+        """The columns to read, at least one."""
         names = {_TOKENS[part] for part in self._parts if isinstance(part, str)}
         return tuple(sorted(names)) or ("queueOffset",)
 
     def render(self, batch: pa.RecordBatch) -> Iterator[memoryview]:
-        """The output of a batch, in pieces."""
+        """Yield the output of a batch in pieces."""
         pieces = [self._piece(part, batch) for part in self._parts]
         if not pieces:
             return
@@ -110,11 +112,11 @@ class Format:
 
 
 def json_lines(batch: pa.RecordBatch) -> Iterator[bytes | memoryview]:
-    """A JSON object a row; a body that is no text is given in base64, as `bodyBase64`."""
+    """Yield a JSON object per row; a body that is not text becomes `bodyBase64`."""
     names: Sequence[str] = batch.schema.names
     texts = [_json_texts(column) for column in batch.columns]
     if all(text is not None for text in texts):
-        # A quarter of the work: most batches hold nothing that needs a look at every row.
+        # A quarter of the work: most batches need no check of every row.
         parts: list[pa.Array | pa.Scalar] = []
         for name, text in zip(names, texts, strict=True):
             parts += [pa.scalar(f'{"," if parts else "{"}"{name}":'), text]
@@ -130,7 +132,7 @@ def json_lines(batch: pa.RecordBatch) -> Iterator[bytes | memoryview]:
 
 
 def _json_texts(column: pa.Array) -> pa.Array | None:
-    """Every value of a column as JSON; None where some need more than quotes and backslashes."""
+    """A column's values as JSON; None if one needs more than escaped quotes and backslashes."""
     if pa.types.is_integer(column.type):
         return pc.fill_null(column.cast(pa.string()), "null")
     if pa.types.is_timestamp(column.type):
@@ -161,7 +163,7 @@ def _quoted(column: pa.Array) -> pa.Array:
 
 
 def _times(column: pa.Array) -> pa.Array:
-    # Without a zone: there may be no data of zones here, and they are UTC.
+    # Without a zone: they are UTC, and the machine may lack a zone database.
     local = pc.cast(column.cast(pa.int64()), pa.timestamp("us")).cast(pa.timestamp("ms"), False)
     # Ten times as fast as `strftime`.
     texts = pc.replace_substring(local.cast(pa.string()), " ", "T", max_replacements=1)
@@ -169,7 +171,7 @@ def _times(column: pa.Array) -> pa.Array:
 
 
 def _values_for_json(column: pa.Array) -> list[Any]:
-    """Texts for times and dicts for maps, both made whole columns at a time."""
+    """A column's values, with texts for times and dicts for maps."""
     if pa.types.is_timestamp(column.type):
         return list(_times(column).to_pylist())
     if pa.types.is_map(column.type):

@@ -1,4 +1,4 @@
-"""Lines of text or JSON -> message batches -> the queues of a topic in turn."""
+"""Sends lines of text or JSON in batches to the queues of a topic in rotation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 
-from rocketmq_cli.messages.lines import Outgoing, Place, Sending, batches, outgoing_lines
+from rocketmq_cli.messages.lines import (
+    MessageDefaults,
+    Outgoing,
+    QueueTarget,
+    batches,
+    outgoing_lines,
+)
 from rocketmq_cli.usage import UsageError
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.producer.send_queue import SendRequest
@@ -16,24 +22,26 @@ from rocketmq_wire.model import QueueId
 
 GROUP = "rmq-produce"
 _BATCH_MAX = 1_000
-# A broker takes 4 MiB in one request by default.
+# Brokers accept requests of 4 MiB by default.
 _BATCH_BYTES_MAX = 1 << 20
-_LINES_TOLD = 5
+_LINES_NAMED = 5
 
 
 class LinesRefusedError(RocketMQError):
-    """Some lines were not stored; what came before, between and behind them may be."""
+    """Some lines were not stored; those before, between and behind them may be."""
 
     def __init__(self, lines: Sequence[int], error: RocketMQError) -> None:
         super().__init__(lines, error)
         self.lines, self.error = lines, error
 
     def __str__(self) -> str:
-        return f"{self.error}. Not stored, not counting empty ones: line {_told(self.lines)}"
+        return (
+            f"{self.error}. Not stored, not counting empty ones: line {_line_numbers(self.lines)}"
+        )
 
 
 class LineSender:
-    """Sends each line as a message; queues take turns, batch by batch where lines are many.
+    """Sends each line as a message to the queues in rotation, batch by batch for many lines.
 
     `stored` counts the messages that a broker has acknowledged.
     """
@@ -43,14 +51,14 @@ class LineSender:
         settings: ConnectionSettings,
         topic: str,
         *,
-        defaults: Sending | None = None,
+        defaults: MessageDefaults | None = None,
         is_json: bool = False,
         queue_index: int | None = None,
         batch_max: int = _BATCH_MAX,
     ) -> None:
         self._producer = Producer(settings, GROUP)
         self._topic = topic
-        self._defaults = defaults or Sending()
+        self._defaults = defaults or MessageDefaults()
         self._is_json = is_json
         self._batch_max = batch_max
         self.stored = 0
@@ -61,7 +69,7 @@ class LineSender:
         if not queues:
             raise UsageError(f"topic {topic} has no queue {queue_index} to write to")
         self._known = queues
-        self._turns: dict[Place, Iterator[QueueId]] = {}
+        self._rotations: dict[QueueTarget, Iterator[QueueId]] = {}
 
     def __enter__(self) -> LineSender:
         return self
@@ -77,7 +85,7 @@ class LineSender:
     def send(self, lines: Sequence[bytes]) -> None:
         """Send lines and wait until they are stored.
 
-        Raises LinesRefusedError for the first batch of them that was not.
+        Raises LinesRefusedError for the first batch that was not stored.
         """
         numbers: list[Sequence[int]] = []
         failures = []
@@ -92,7 +100,7 @@ class LineSender:
     def _requests(
         self, lines: Sequence[bytes], numbers: list[Sequence[int]]
     ) -> Iterator[SendRequest]:
-        """Requests for lines; `numbers` gets which lines are in each."""
+        """Yield requests for lines, and append the line numbers of each request to `numbers`."""
         first = self._taken + 1
         self._taken += len(lines)
         messages = outgoing_lines(
@@ -109,7 +117,7 @@ class LineSender:
     def _dealt_requests(
         self, messages: Iterable[Outgoing], first: int, numbers: list[Sequence[int]]
     ) -> Iterator[SendRequest]:
-        """Message by message the next queue, as producers do that send one by one."""
+        """Assign the next queue message by message, as producers do that send one by one."""
         dealt: dict[QueueId, list[tuple[int, Outgoing]]] = {}
         for number, each in enumerate(messages, first):
             dealt.setdefault(self._queue(each, number), []).append((number, each))
@@ -127,31 +135,31 @@ class LineSender:
         return self._producer.batch_request(queue, [each.message for each in batch])
 
     def _queue(self, first: Outgoing, number: int) -> QueueId:
-        """The next queue that fits. Raises UsageError."""
-        if first.place not in self._turns:
-            self._turns[first.place] = itertools.cycle(self._fitting(first.place, number))
-        return next(self._turns[first.place])
+        """The next queue that fits the message's target. Raises UsageError."""
+        if first.target not in self._rotations:
+            self._rotations[first.target] = itertools.cycle(self._fitting(first.target, number))
+        return next(self._rotations[first.target])
 
-    def _fitting(self, place: Place, number: int) -> Sequence[QueueId]:
+    def _fitting(self, target: QueueTarget, number: int) -> Sequence[QueueId]:
         fitting = [
             queue
             for queue in self._known
-            if place.queue in (None, queue.index) and place.broker in (None, queue.broker)
+            if target.queue in (None, queue.index) and target.broker in (None, queue.broker)
         ]
         if not fitting:
-            index = "" if place.queue is None else f" {place.queue}"
-            broker = "" if place.broker is None else f" at broker {place.broker}"
+            index = "" if target.queue is None else f" {target.queue}"
+            broker = "" if target.broker is None else f" at broker {target.broker}"
             raise UsageError(
                 f"line {number}: topic {self._topic} has no queue{index}{broker} to write to"
             )
         return fitting
 
 
-def _told(lines: Sequence[int]) -> str:
+def _line_numbers(lines: Sequence[int]) -> str:
     """`7`, `7 to 12`, or `7, 9, 11`."""
     first, last = lines[0], lines[-1]
     if last - first + 1 == len(lines):
         return f"{first} to {last}" if last > first else f"{first}"
-    more = len(lines) - _LINES_TOLD
-    named = ", ".join(map(str, lines[:_LINES_TOLD]))
+    more = len(lines) - _LINES_NAMED
+    named = ", ".join(map(str, lines[:_LINES_NAMED]))
     return f"{named} and {more} more, up to {last}" if more > 0 else named

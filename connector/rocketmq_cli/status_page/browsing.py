@@ -1,4 +1,4 @@
-"""What the message browser asks for -> the messages, or why there are none."""
+"""Finds the messages that the message browser requests."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rocketmq_wire.model import OffsetRange
 _GROUP: Final = "rmq-status-page"
 _SHOWN_MAX: Final = 50
 _NEWEST_PER_QUEUE: Final = 10
-# Those of RocketMQ's largest offset, 2^63 - 1.
+# The digits of the largest offset, 2^63 - 1.
 _DIGITS_MAX: Final = 19
 
 
 class Browsed(NamedTuple):
-    """Messages, or why there are none."""
+    """Messages, or the reason why there are none."""
 
     messages: Sequence[Mapping[str, Cell]] = ()
     problem: str | None = None
     is_missing: bool = False
-    """The topic or the queue that is asked for does not exist."""
+    """True if the requested topic or queue does not exist."""
 
 
 class _QueueMissingError(RocketMQError):
-    """The topic has no queue of this number."""
+    """The topic has no queue with this index."""
 
     def __init__(self, topic: str, index: int) -> None:
         super().__init__(topic, index)
@@ -41,7 +41,7 @@ class _QueueMissingError(RocketMQError):
 
 
 def wrong_number(wanted: Mapping[str, str]) -> str | None:
-    """What is wrong with the queue or the offset that is asked for; None for nothing."""
+    """Describe a wrong queue or offset of the request; None if both are right."""
     for name in ("queue", "offset"):
         text = wanted.get(name, "").strip()
         if text and not (text.isdecimal() and len(text) <= _DIGITS_MAX):
@@ -51,9 +51,9 @@ def wrong_number(wanted: Mapping[str, str]) -> str | None:
 
 
 def browse(settings: ConnectionSettings, wanted: Mapping[str, str]) -> Browsed:
-    """Messages by topic and key, or by topic, queue and offset; else the newest of every queue.
+    """Find messages by key, or by queue and offset; else the newest of every queue.
 
-    The numbers in `wanted` are right.
+    The caller has checked the numbers in `wanted`.
     """
     topic = wanted.get("topic", "").strip()
     if not topic:
@@ -64,7 +64,7 @@ def browse(settings: ConnectionSettings, wanted: Mapping[str, str]) -> Browsed:
             key = wanted.get("key", "").strip()
             if key:
                 return Browsed(_by_key(cluster, topic, key))
-            found = _by_place(
+            found = _by_queue(
                 cluster, topic, int(queue) if queue else None, int(offset) if offset else None
             )
             return Browsed(found)
@@ -80,7 +80,7 @@ def _by_key(cluster: Cluster, topic: str, key: str) -> Sequence[Mapping[str, Cel
     return [message_record(broker, message) for broker, message in found]
 
 
-def _by_place(
+def _by_queue(
     cluster: Cluster, topic: str, index: int | None, offset: int | None
 ) -> Sequence[Mapping[str, Cell]]:
     queues = [queue for queue in cluster.queues(topic) if index in (None, queue.index)]

@@ -1,7 +1,7 @@
-"""Points over time -> a line chart in SVG, as text: pure.
+"""Renders points over time as a line chart in SVG: pure.
 
-Colours come from the page's style, so that the chart follows light and dark. The numbers are in a
-table beside it or in its title: nobody has to read a picture.
+Colours come from the page's style, so that the chart follows light and dark. The newest number and
+the highest are also text, for readers that do not see the picture.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _POINTS_MAX: Final = 240
 
 
 def line_chart(title: str, points: Sequence[Point]) -> str:
-    """An SVG of values over time; a sentence while there are too few."""
+    """Render values over time as SVG, or a sentence if there are fewer than two."""
     if len(points) < 2:
-        return f'<p class="hint">{escape(title)}: the chart begins with the next look.</p>'
+        return f'<p class="hint">{escape(title)}: the chart begins with the next sample.</p>'
     points = thinned(points, _POINTS_MAX)
     top = nice_top(max(point.value for point in points))
     first, last = points[0].time_ms, points[-1].time_ms
@@ -60,7 +60,7 @@ def line_chart(title: str, points: Sequence[Point]) -> str:
 
 
 def thinned(points: Sequence[Point], count_max: int) -> Sequence[Point]:
-    """At most so many points; of each stretch the highest stays, so that no peak is hidden."""
+    """Keep at most `count_max` points, of each stretch the highest, so that no peak is lost."""
     if len(points) <= count_max:
         return points
     step = len(points) / (count_max - 2)
@@ -73,7 +73,7 @@ def thinned(points: Sequence[Point], count_max: int) -> Sequence[Point]:
 
 
 def nice_top(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20 … at or above a value: the axis ends at a round number."""
+    """The axis' end: the next of 1, 2, 5, 10, 20 … at or above a value."""
     if value <= 1:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

@@ -1,9 +1,8 @@
-"""Samples -> their newest whole, and of the ones before it a number for each topic and group.
+"""Keeps the newest sample, and numbers of the earlier ones for each topic and group.
 
-A sample of a large cluster takes megabytes, so only the newest is kept. What grew is measured queue
-by queue, from that queue's last look to this one: a queue that is seen for the first time, or again
-after its broker was away, does not add all it holds to a single moment. Pure, and not for several
-threads at once.
+A sample of a large cluster takes megabytes, so only the newest is kept. Growth is measured queue by
+queue, from that queue's previous sample to this one: a queue that is new, or whose broker was
+unavailable, does not add all its messages to a single moment. Pure, and not thread-safe.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from rocketmq_cli.status_page.samples import BrokerSeen, Sample
+from rocketmq_cli.status_page.samples import BrokerSample, Sample
 from rocketmq_wire.model import QueueId
 
 _ALL: Final = ""
@@ -35,30 +34,30 @@ class Series:
         self._times, self._values = array("q"), array("d")
 
     def add(self, time_ms: int, value: float) -> None:
-        """Take the newest value; the oldest goes when there are too many."""
+        """Append the newest value, and drop the oldest if there are too many."""
         if len(self._times) == self._length_max:
             del self._times[0], self._values[0]
         self._times.append(time_ms)
         self._values.append(value)
 
     def points(self) -> list[Point]:
-        """All of them."""
+        """All values with their times."""
         return list(map(Point, self._times, self._values))
 
     def value_at(self, time_ms: int) -> float | None:
-        """The newest value if it is of that moment: what a list of many numbers shows of each."""
+        """The newest value if it is of that moment, else None."""
         is_there = bool(self._times) and self._times[-1] == time_ms
         return self._values[-1] if is_there else None
 
 
 class _Growth:
-    """How fast counters grow, each measured from when it was last seen."""
+    """Measures how fast counters grow, each since its previous sample."""
 
     def __init__(self) -> None:
         self._seen: dict[QueueId, tuple[int, int]] = {}
 
     def a_second(self, time_ms: int, counts: Iterable[tuple[QueueId, int]]) -> float | None:
-        """Together; None while none of them was seen before. What shrank counts as still."""
+        """The growth of all per second; None if all are new. A counter that shrank adds 0."""
         total = None
         for queue, count in counts:
             time_before_ms, before = self._seen.get(queue, (time_ms, 0))
@@ -76,55 +75,55 @@ class _Track:
         self.growth = _Growth()
         self.rate = Series(length_max)
         self.lag = Series(length_max)
-        self.look = 0
-        """The last look that saw it."""
+        self.last_sample = 0
+        """The number of the last sample that contained it."""
 
 
 class History:
-    """The newest sample, and over the last looks what each topic and group did."""
+    """The newest sample, and rates and lag of each topic and group over the last samples."""
 
     def __init__(self, length_max: int) -> None:
         self._length_max = length_max
-        self._looks = 0
+        self._sample_count = 0
         self._topics: dict[str, _Track] = {}
         self._groups: dict[str, _Track] = {}
-        self._brokers: dict[str, tuple[int, BrokerSeen]] = {}
+        self._brokers: dict[str, tuple[int, BrokerSample]] = {}
         self.newest: Sample | None = None
-        """The last one, None before the first."""
+        """The last sample, None before the first."""
 
     def add(self, sample: Sample) -> None:
-        """Take the newest sample; what so many looks have not seen is forgotten."""
-        self._looks += 1
+        """Add the newest sample, and drop what no kept sample contains."""
+        self._sample_count += 1
         self._take_topics(sample)
         self._take_groups(sample)
         for broker in sample.brokers:
-            self._brokers[broker.name] = (self._looks, broker)
-        oldest = self._looks - self._length_max
+            self._brokers[broker.name] = (self._sample_count, broker)
+        oldest = self._sample_count - self._length_max
         for tracks in (self._topics, self._groups):
-            for name in [name for name, track in tracks.items() if track.look <= oldest]:
+            for name in [name for name, track in tracks.items() if track.last_sample <= oldest]:
                 del tracks[name]
         self._brokers = {name: seen for name, seen in self._brokers.items() if seen[0] > oldest}
-        self.newest = self._with_the_gone(sample)
+        self.newest = self._with_missing_brokers(sample)
 
     def lag(self, group: str) -> list[Point]:
-        """A group's lag over time; moments at which nobody knew the group are left out."""
+        """A group's lag over time, without moments at which no broker reported the group."""
         return self._groups[group].lag.points() if group in self._groups else []
 
     def rate_in(self, topic: str | None = None) -> list[Point]:
-        """Messages stored a second between two looks, in a topic or in all."""
+        """Messages stored per second between two samples, in a topic or in all."""
         name = _ALL if topic is None else topic
         return self._topics[name].rate.points() if name in self._topics else []
 
     def rate_out(self, group: str) -> list[Point]:
-        """Messages that a group got on a second."""
+        """Messages that a group committed per second."""
         return self._groups[group].rate.points() if group in self._groups else []
 
     def rate_in_now(self, topic: str) -> float | None:
-        """What the newest look found of a topic; None when it could not tell."""
+        """A topic's rate in the newest sample, None if unknown."""
         return self._rate_now(self._topics.get(topic))
 
     def rate_out_now(self, group: str) -> float | None:
-        """What the newest look found of a group; None when it could not tell."""
+        """A group's rate in the newest sample, None if unknown."""
         return self._rate_now(self._groups.get(group))
 
     def _rate_now(self, track: _Track | None) -> float | None:
@@ -140,7 +139,7 @@ class History:
             if rate is not None:
                 every = rate + (every or 0.0)
         if every is not None:
-            self._seen(self._topics, _ALL).rate.add(sample.time_ms, every)
+            self._track(self._topics, _ALL).rate.add(sample.time_ms, every)
 
     def _take_groups(self, sample: Sample) -> None:
         for name, queues in sample.groups.items():
@@ -155,24 +154,24 @@ class History:
         time_ms: int,
         counts: Iterable[tuple[QueueId, int]],
     ) -> float | None:
-        track = self._seen(tracks, name)
+        track = self._track(tracks, name)
         rate = track.growth.a_second(time_ms, counts)
         if rate is not None:
             track.rate.add(time_ms, rate)
         return rate
 
-    def _seen(self, tracks: dict[str, _Track], name: str) -> _Track:
+    def _track(self, tracks: dict[str, _Track], name: str) -> _Track:
         track = tracks.setdefault(name, _Track(self._length_max))
-        track.look = self._looks
+        track.last_sample = self._sample_count
         return track
 
-    def _with_the_gone(self, sample: Sample) -> Sample:
-        """The sample with the brokers that were here before and that nobody lists any more."""
+    def _with_missing_brokers(self, sample: Sample) -> Sample:
+        """The sample, with the earlier brokers that the name server does not list any more."""
         if not sample.brokers:
             return sample
-        gone = tuple(
+        missing = tuple(
             replace(broker, runtime={}, error="the name server does not list it any more")
-            for look, broker in self._brokers.values()
-            if look < self._looks
+            for number, broker in self._brokers.values()
+            if number < self._sample_count
         )
-        return replace(sample, brokers=sample.brokers + gone)
+        return replace(sample, brokers=sample.brokers + missing)

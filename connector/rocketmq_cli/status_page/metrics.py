@@ -1,4 +1,4 @@
-"""A sample -> Prometheus' text format, with the names and labels of RocketMQ 5's metrics: pure."""
+"""Renders a sample in Prometheus' text format, with RocketMQ 5's metric names and labels: pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NODE_TYPE: Final = "broker"
 _ESCAPES: Final = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
 
 
-class _Place(NamedTuple):
-    """What one line counts. A broker that is away loses its own lines, and no counter shrinks."""
+class _Key(NamedTuple):
+    """The subject of a line. It has a broker, so that a counter cannot shrink if one is down."""
 
     broker: str
     topic: str
@@ -26,12 +26,12 @@ class _Place(NamedTuple):
         if self.group:
             is_retry = str(self.topic.startswith(RETRY_PREFIX)).lower()
             labels |= {"consumer_group": self.group, "is_retry": is_retry}
-        # RocketMQ's own are not looked at.
+        # Samples contain no topics and groups of RocketMQ itself.
         return {**labels, "is_system": "false"}
 
 
 def render(sample: Sample | None) -> str:
-    """Every metric; without a sample only that there is none."""
+    """Render every metric; without a sample only `rocketmq_exporter_up 0`."""
     lines = list(_up(sample))
     if sample is not None:
         lines += _topics(sample)
@@ -40,11 +40,11 @@ def render(sample: Sample | None) -> str:
 
 
 def _up(sample: Sample | None) -> Iterator[str]:
-    yield from _head("rocketmq_exporter_up", "gauge", "1 when the last look found a cluster")
+    yield from _head("rocketmq_exporter_up", "gauge", "1 if the last sample found a cluster")
     yield f"rocketmq_exporter_up {int(sample is not None and bool(sample.brokers))}"
     if sample is None:
         return
-    yield from _head("rocketmq_broker_up", "gauge", "1 when the broker answered the last look")
+    yield from _head("rocketmq_broker_up", "gauge", "1 if the broker answered the last sample")
     for broker in sample.brokers:
         node = {"cluster": broker.cluster, "node_type": _NODE_TYPE, "node_id": broker.name}
         labels = {**node, "address": broker.address}
@@ -52,13 +52,13 @@ def _up(sample: Sample | None) -> Iterator[str]:
 
 
 def _topics(sample: Sample) -> Iterator[str]:
-    stored: Counter[_Place] = Counter()
-    held: Counter[_Place] = Counter()
+    stored: Counter[_Key] = Counter()
+    held: Counter[_Key] = Counter()
     for queues in sample.topics.values():
         for queue, stat in queues.items():
-            place = _Place(queue.broker, queue.topic)
-            stored[place] += stat.end
-            held[place] += stat.end - stat.start
+            key = _Key(queue.broker, queue.topic)
+            stored[key] += stat.end
+            held[key] += stat.end - stat.start
     clusters = _clusters(sample)
     yield from _head("rocketmq_messages_in_total", "counter", "messages stored in a topic")
     yield from _lines("rocketmq_messages_in_total", stored, clusters)
@@ -67,13 +67,13 @@ def _topics(sample: Sample) -> Iterator[str]:
 
 
 def _groups(sample: Sample) -> Iterator[str]:
-    lag: Counter[_Place] = Counter()
-    done: Counter[_Place] = Counter()
+    lag: Counter[_Key] = Counter()
+    done: Counter[_Key] = Counter()
     for group, queues in sample.groups.items():
         for queue, at in queues.items():
-            place = _Place(queue.broker, queue.topic, group)
-            lag[place] += at.lag
-            done[place] += at.consumer_offset
+            key = _Key(queue.broker, queue.topic, group)
+            lag[key] += at.lag
+            done[key] += at.consumer_offset
     clusters = _clusters(sample)
     yield from _head("rocketmq_consumer_lag_messages", "gauge", "messages not committed")
     yield from _lines("rocketmq_consumer_lag_messages", lag, clusters)
@@ -85,10 +85,10 @@ def _clusters(sample: Sample) -> dict[str, str]:
     return {broker.name: broker.cluster for broker in sample.brokers}
 
 
-def _lines(name: str, values: Mapping[_Place, int], clusters: Mapping[str, str]) -> Iterator[str]:
-    for place in sorted(values):
-        labels = {"cluster": clusters.get(place.broker, ""), **place.labels()}
-        yield _line(name, labels, values[place])
+def _lines(name: str, values: Mapping[_Key, int], clusters: Mapping[str, str]) -> Iterator[str]:
+    for key in sorted(values):
+        labels = {"cluster": clusters.get(key.broker, ""), **key.labels()}
+        yield _line(name, labels, values[key])
 
 
 def _head(name: str, kind: str, text: str) -> Iterator[str]:
@@ -102,4 +102,4 @@ def _line(name: str, labels: Mapping[str, str], value: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(_ESCAPES.get(letter, letter) for letter in text)
+    return "".join(_ESCAPES.get(sign, sign) for sign in text)

@@ -1,4 +1,4 @@
-"""Looks at a cluster every few seconds, in a thread with a connection of its own."""
+"""Samples a cluster every few seconds, in a thread with a connection of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from rocketmq_cli.groups.lag import group_offsets, is_system_group
 from rocketmq_cli.status_page.history import History
-from rocketmq_cli.status_page.samples import BrokerSeen, Sample
+from rocketmq_cli.status_page.samples import BrokerSample, Sample
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
@@ -18,16 +18,16 @@ from rocketmq_wire.requests.brokers import GetRuntimeInfo, SettingsReply
 
 V = TypeVar("V")
 HISTORY_LENGTH: Final = 720
-"""An hour, at a look every 5 seconds."""
-# However long a look takes, most of the time the cluster is left alone.
-_REST_PER_LOOK: Final = 3
+"""An hour, with a sample every 5 seconds."""
+# A slow sample is followed by a longer pause, so that the cluster is idle most of the time.
+_REST_PER_SAMPLE: Final = 3
 _STOP_TIMEOUT_S: Final = 10
 
 
 class Observer:
-    """`history` changes while it runs, so it is read with `lock` held.
+    """Adds samples to `history`; readers hold `lock`.
 
-    A look that fails becomes a sample with its problem.
+    A failure becomes a sample with its problem.
     """
 
     def __init__(self, settings: ConnectionSettings, interval_s: float) -> None:
@@ -39,11 +39,11 @@ class Observer:
         self._thread = threading.Thread(target=self._run, name="rmq-status-page", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Return when it has ended."""
+        """Stop the thread and wait for its end."""
         self._stopped.set()
         self._thread.join(_STOP_TIMEOUT_S)
 
@@ -51,15 +51,15 @@ class Observer:
         with open_cluster(self._settings) as cluster:
             while not self._stopped.is_set():
                 began = time.monotonic()
-                sample = look(cluster, time.time_ns() // 1_000_000)
+                sample = take_sample(cluster, time.time_ns() // 1_000_000)
                 with self.lock:
                     self.history.add(sample)
                 took_s = time.monotonic() - began
-                self._stopped.wait(max(self.interval_s - took_s, took_s * _REST_PER_LOOK))
+                self._stopped.wait(max(self.interval_s - took_s, took_s * _REST_PER_SAMPLE))
 
 
-def look(cluster: Cluster, now_ms: int) -> Sample:
-    """All that is shown, as it is now. What cannot be had is named among the problems."""
+def take_sample(cluster: Cluster, now_ms: int) -> Sample:
+    """Read the state of a cluster; requests that fail become problems of the sample."""
     problems: list[str] = []
     try:
         info = cluster.cluster_info()
@@ -72,7 +72,7 @@ def look(cluster: Cluster, now_ms: int) -> Sample:
     for broker in info.brokers:
         answer = answers.get(broker.name)
         brokers.append(
-            BrokerSeen(
+            BrokerSample(
                 broker.name,
                 broker.cluster,
                 broker.addresses.get(MASTER_ID, ""),
@@ -80,30 +80,26 @@ def look(cluster: Cluster, now_ms: int) -> Sample:
                 None if isinstance(answer, SettingsReply) else str(answer or "has no master"),
             )
         )
-    away = {broker.name for broker in brokers if broker.error is not None}
+    unavailable = {broker.name for broker in brokers if broker.error is not None}
 
     def queues_of(group: str) -> Mapping[QueueId, CommittedOffset]:
-        places = group_offsets(cluster, group)
-        # A broker that is away is told of once, not for every group.
-        if places.problem is not None and not places.problem.missing.keys() <= away:
-            problems.append(str(places.problem))
-        return places.queues
+        queues, problem = group_offsets(cluster, group)
+        # An unavailable broker is reported once, not for every group.
+        if problem is not None and not problem.missing.keys() <= unavailable:
+            problems.append(str(problem))
+        return queues
 
     stats = _each(topics, cluster.topic_stats, problems)
-    places = _each(groups, queues_of, problems)
-    return Sample(now_ms, tuple(brokers), stats, places, tuple(problems))
+    offsets = _each(groups, queues_of, problems)
+    return Sample(now_ms, tuple(brokers), stats, offsets, tuple(problems))
 
 
 def _each(names: Iterable[str], ask: Callable[[str], V], problems: list[str]) -> dict[str, V]:
-    """The answer for each name; what fails is named among the problems instead."""
+    """The answer for each name; failures are added to the problems instead."""
     found: dict[str, V] = {}
-
-    def ask_one(name: str) -> None:
+    for name in names:
         try:
             found[name] = ask(name)
-        except RocketMQError as error:
+        except RocketMQError as error:  # noqa: PERF203 - each failure is that of one name
             problems.append(f"{name}: {error}")
-
-    for name in names:
-        ask_one(name)
     return found

@@ -1,4 +1,4 @@
-"""Samples and messages -> HTML pages: pure. Everything that comes from outside is escaped here."""
+"""Renders samples and messages as HTML pages: pure. It escapes all text from outside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PROBLEMS_MAX: Final = 20
 
 
 class Html(NamedTuple):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     text: str
 
@@ -29,7 +29,7 @@ _DOWN: Final = Html('<span class="bad">no answer</span>')
 
 
 def overview(history: History, interval_s: float) -> str:
-    """Brokers, throughput, and where something is behind."""
+    """Brokers, throughput, and the groups with the largest lag."""
     sample = history.newest
     if sample is None:
         return page(
@@ -59,13 +59,13 @@ def overview(history: History, interval_s: float) -> str:
 
 
 def topics(history: History, interval_s: float) -> str:
-    """Every topic with what it holds."""
+    """Every topic with its messages."""
     sample = history.newest or Sample(0)
     rows = [
         (
             topic_link(name),
             len(queues),
-            sample.held(name),
+            sample.message_count(name),
             _rate(history.rate_in_now(name)),
             _newest(sample, name),
         )
@@ -76,7 +76,7 @@ def topics(history: History, interval_s: float) -> str:
 
 
 def topic(history: History, name: str, interval_s: float) -> str | None:
-    """One topic: throughput, queues, who reads it. None when there is no such topic."""
+    """One topic: throughput, queues, groups. None if it does not exist."""
     sample = history.newest
     if sample is None or name not in sample.topics:
         return None
@@ -86,8 +86,8 @@ def topic(history: History, name: str, interval_s: float) -> str | None:
     ]
     readers = [
         (group_link(group), sample.lag(group, name))
-        for group, places in sorted(sample.groups.items())
-        if any(queue.topic == name for queue in places)
+        for group, offsets in sorted(sample.groups.items())
+        if any(queue.topic == name for queue in offsets)
     ]
     browse = f'<p><a href="/messages?topic={quote(name, safe="")}">Browse messages</a></p>'
     parts = [
@@ -109,18 +109,18 @@ def groups(history: History, interval_s: float) -> str:
     rows = [
         (
             group_link(name),
-            ", ".join(sorted({queue.topic for queue in places})),
+            ", ".join(sorted({queue.topic for queue in offsets})),
             sample.lag(name),
             _rate(history.rate_out_now(name)),
         )
-        for name, places in sorted(sample.groups.items())
+        for name, offsets in sorted(sample.groups.items())
     ]
     titles = ("group", "topics", "lag", "consumed a second")
     return page("Groups", f"<h1>Groups</h1>{_problems(sample)}{table(titles, rows)}", interval_s)
 
 
 def group(history: History, name: str, interval_s: float) -> str | None:
-    """One group: its lag over time, and every queue. None when there is no such group."""
+    """One group: its lag over time, and every queue. None if it does not exist."""
     sample = history.newest
     if sample is None or name not in sample.groups:
         return None
@@ -151,7 +151,7 @@ def group(history: History, name: str, interval_s: float) -> str | None:
 def messages(
     wanted: Mapping[str, str], found: Sequence[Mapping[str, Cell]], problem: str | None
 ) -> str:
-    """The message browser: what is looked for, and what was found. Not refreshed by itself."""
+    """The message browser: the form and the messages found. It does not refresh."""
 
     def field(name: str, title: str) -> str:
         value = escape(wanted.get(name, ""), quote=True)
@@ -186,15 +186,15 @@ def messages(
 
 
 def missing(what: str) -> str:
-    """There is no such page, topic or group."""
+    """The answer for an unknown page, topic or group."""
     return page("Not found", f"<h1>Not found</h1><p>There is no {escape(what)} here.</p>", None)
 
 
 def page(title: str, content: str, refresh_s: float | None) -> str:
-    """A whole page around its content."""
+    """A page with header and navigation around its content."""
     refresh = note = ""
     if refresh_s is not None:
-        # At 0 a browser would load the page again and again.
+        # With 0 a browser would reload the page in a loop.
         seconds = max(1, math.ceil(refresh_s))
         refresh = f'<meta http-equiv="refresh" content="{seconds}">'
         note = f"<span>refreshed every {seconds} s, times in UTC</span>"
@@ -210,7 +210,7 @@ def page(title: str, content: str, refresh_s: float | None) -> str:
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[Cell | Html]]) -> str:
-    """A table; numbers stand to the right. Long ones are cut, and say so."""
+    """A table with right-aligned numbers; it ends after 500 rows with the number of the others."""
     if not rows:
         return '<p class="hint">none</p>'
     numbers = [all(_is_number(row[at]) for row in rows) for at in range(len(titles))]
@@ -228,12 +228,12 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[Cell | Html]]) -> str:
 
 
 def topic_link(name: str) -> Html:
-    """A topic's name, leading to its page."""
+    """A topic's name with a link to its page."""
     return Html(f'<a href="/topics/{quote(name, safe="")}">{escape(name)}</a>')
 
 
 def group_link(name: str) -> Html:
-    """A group's name, leading to its page."""
+    """A group's name with a link to its page."""
     return Html(f'<a href="/groups/{quote(name, safe="")}">{escape(name)}</a>')
 
 
@@ -247,12 +247,12 @@ def _is_number(value: Cell | Html) -> bool:
 
 
 def _problems(sample: Sample) -> str:
-    away = [
-        f"no answer from broker {broker.name}: {broker.error}. What it holds is in no number here."
+    unavailable = [
+        f"no answer from broker {broker.name}: {broker.error}. The numbers here leave it out."
         for broker in sample.brokers
         if broker.error is not None
     ]
-    said = [*away, *sample.problems][:_PROBLEMS_MAX]
+    said = [*unavailable, *sample.problems][:_PROBLEMS_MAX]
     return "".join(f'<p class="problem">{escape(text)}</p>' for text in said)
 
 

@@ -1,4 +1,4 @@
-"""What a cluster looked like at a moment: pure."""
+"""The state of a cluster at a moment: pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rocketmq_wire.model import CommittedOffset, QueueId, QueueStats
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSeen:
-    """A broker, its address, and what it says of itself; no settings when it did not answer."""
+class BrokerSample:
+    """A broker with its address and runtime information, which is empty if it did not answer."""
 
     name: str
     cluster: str
@@ -21,16 +21,16 @@ class BrokerSeen:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A cluster at a moment. A broker that did not answer has no queues in it."""
+    """A cluster at a moment, without the queues of brokers that did not answer."""
 
     time_ms: int
-    brokers: tuple[BrokerSeen, ...] = ()
+    brokers: tuple[BrokerSample, ...] = ()
     topics: Mapping[str, Mapping[QueueId, QueueStats]] = field(default_factory=dict)
     groups: Mapping[str, Mapping[QueueId, CommittedOffset]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
-    def held(self, topic: str) -> int:
-        """Messages that a topic has now."""
+    def message_count(self, topic: str) -> int:
+        """The number of messages in a topic."""
         return sum(stat.end - stat.start for stat in self.topics.get(topic, {}).values())
 
     def lag(self, group: str, topic: str | None = None) -> int:

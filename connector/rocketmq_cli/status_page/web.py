@@ -1,7 +1,8 @@
-"""HTTP around the pages: paths -> pages, metrics and health. GET and HEAD; nothing can be changed.
+"""Serves the pages, metrics and health over HTTP: GET and HEAD, nothing can be changed.
 
-A page made elsewhere must not read this one through a browser inside the network: while it listens
-on loopback, only names of loopback are served, and no page may be framed or run scripts.
+A page of another site must not read this one through a browser inside the network. Therefore a
+server on loopback answers only requests for loopback names, and no page may be framed or run
+scripts.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _HEADERS: Final = {
 _PLAIN: Final = "text/plain; charset=utf-8"
 _FIELDS_MAX: Final = 20
 _REQUEST_TIMEOUT_S: Final = 30
-# A look older than so many intervals means that the observer hangs on the cluster.
+# An older newest sample means that the observer waits for the cluster.
 _STALE_INTERVALS: Final = 6
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """An HTTP response."""
 
     content: str
     kind: str = _HTML
@@ -49,7 +50,7 @@ class Answer(NamedTuple):
 
 
 class StatusPage:
-    """Serves until closed; `address` is where."""
+    """Serves at `address` until it is closed."""
 
     def __init__(
         self, settings: ConnectionSettings, *, host: str, port: int, interval_s: float
@@ -74,12 +75,12 @@ class StatusPage:
         self.observer.stop()
 
     def answer(self, target: str, now_ms: int) -> Answer:
-        """The answer to a GET of a path with its query."""
+        """Answer a GET of a path with its query."""
         try:
             parts = urlsplit(target)
             query = dict(parse_qsl(parts.query, max_num_fields=_FIELDS_MAX))
         except ValueError as error:
-            return _nonsense(error)
+            return _malformed(error)
         if parts.path == "/messages":
             return self._messages(query)
         if parts.path == "/style.css":
@@ -122,7 +123,7 @@ class StatusPage:
         age_ms = now_ms - newest.time_ms
         if age_ms > self.observer.interval_s * 1_000 * _STALE_INTERVALS + 30_000:
             return Answer(
-                f"no look for {age_ms // 1_000} s\n", _PLAIN, HTTPStatus.SERVICE_UNAVAILABLE
+                f"no sample for {age_ms // 1_000} s\n", _PLAIN, HTTPStatus.SERVICE_UNAVAILABLE
             )
         down = [broker.name for broker in newest.brokers if broker.error is not None]
         if down or not newest.brokers:
@@ -131,8 +132,8 @@ class StatusPage:
         return Answer("ok\n", _PLAIN)
 
 
-def _nonsense(error: ValueError) -> Answer:
-    return Answer(f"this request makes no sense: {error}\n", _PLAIN, HTTPStatus.BAD_REQUEST)
+def _malformed(error: ValueError) -> Answer:
+    return Answer(f"this request is malformed: {error}\n", _PLAIN, HTTPStatus.BAD_REQUEST)
 
 
 class _Server(ThreadingHTTPServer):
@@ -163,15 +164,15 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
             except ValueError as error:
-                return _nonsense(error)
+                return _malformed(error)
             if host not in _LOOPBACK:
-                text = "this page is served to this machine only\n"
+                text = "only this machine may read this page\n"
                 return Answer(text, _PLAIN, HTTPStatus.MISDIRECTED_REQUEST)
         try:
             return page.answer(self.path, time.time_ns() // 1_000_000)
-        except Exception:  # noqa: BLE001 - a request's outermost frame: it is always answered
+        except Exception:  # noqa: BLE001 - a request's outermost frame: it always gets an answer
             _LOG.exception("no answer to GET %s", self.path)
-            text = "this page could not be made; the reason is in the log\n"
+            text = "this page could not be rendered; the log has the reason\n"
             return Answer(text, _PLAIN, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _send(self, answer: Answer, *, is_head: bool = False) -> None:
@@ -186,4 +187,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not logged: a page refreshes itself for ever."""
+        """Log nothing: pages refresh themselves all the time."""

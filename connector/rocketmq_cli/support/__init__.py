@@ -1,3 +1,3 @@
-"""What several verbs need beside a cluster: processes, Spark, attributes. Start at
+"""Processes, Spark sessions and attributes for several verbs. Start at
 `broker_process`.
 """

@@ -1,4 +1,4 @@
-"""`--attribute NAME=VALUE`: what RocketMQ 5.x keeps of topics and groups beside their settings."""
+"""`--attribute NAME=VALUE`: attributes of topics and groups in RocketMQ 5.x."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def add_attribute_option(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="one that RocketMQ 5.x knows, as message.type=FIFO; may be given several times",
+        help="an attribute of RocketMQ 5.x, such as message.type=FIFO; may be repeated",
     )
 
 
 def attributes_of(texts: Sequence[str]) -> dict[str, str]:
-    """Raises UsageError for what is not NAME=VALUE."""
+    """Parse the attributes. Raises UsageError for a text that is not NAME=VALUE."""
     named = {}
     for text in texts:
         name, divider, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""The bundled broker in a process of its own: started, waited for, stopped or killed."""
+"""Runs the bundled broker in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POLL_S = 0.01
 
 
 class BrokerProcess:
-    """One broker over one data directory; started again, it serves at the same addresses."""
+    """One broker over one data directory; after a restart it serves at the same addresses."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         self._directory = directory
@@ -33,13 +33,13 @@ class BrokerProcess:
 
     @property
     def log_path(self) -> Path:
-        """Where its output goes."""
+        """The file with the broker's output."""
         return self._directory / "broker.out"
 
     def start(self) -> None:
-        """Start it and wait until it serves.
+        """Start the broker and wait until it serves.
 
-        Raises RuntimeError with the end of its output when it does not.
+        Raises RuntimeError with the end of its output if it does not.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         ready_file = self._directory / "ready.json"
@@ -48,7 +48,7 @@ class BrokerProcess:
             *(sys.executable, "-m", "rocketmq_broker"),
             *("--data-dir", str(self._directory / "data"), "--port", "0"),
             *("--ready-file", str(ready_file), "--exit-with-parent"),
-            # What we run counts its messages: none goes because the machine's disk is nearly full.
+            # The broker must not delete messages because the machine's disk is nearly full.
             *("--set", "disk_use_percent_max=100"),
             *self._options,
         ]
@@ -60,11 +60,11 @@ class BrokerProcess:
         self.name_server, self.endpoints = ready["nameServer"], ready.get("endpoints") or ""
 
     def stop(self) -> None:
-        """Ask it to end, and wait for that."""
+        """Stop the broker and wait for its end."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the broker, as a crash would."""
         self._end(signal.SIGKILL)
 
     def __enter__(self) -> BrokerProcess:
@@ -95,8 +95,8 @@ class BrokerProcess:
                 break
             time.sleep(_POLL_S)
         self.kill()
-        said = self.log_path.read_bytes()[-2_000:].decode(errors="replace")
-        raise RuntimeError(f"the broker did not start; it said:{os.linesep}{said}")
+        output = self.log_path.read_bytes()[-2_000:].decode(errors="replace")
+        raise RuntimeError(f"the broker did not start; its output:{os.linesep}{output}")
 
 
 def _read_if_whole(path: Path) -> dict[str, Any] | None:

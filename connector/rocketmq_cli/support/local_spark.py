@@ -16,10 +16,10 @@ import pyspark
 from pyspark.sql import SparkSession
 
 LOG_NAME = "spark.log"
-# For runs of a minute: compiling hot code well takes longer than it saves them.
+# For runs of a minute: optimising hot code would take longer than it saves.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _JVM_END_TIMEOUT_S = 60
-# What conf/spark-defaults.conf sets for jobs, and says why.
+# The settings of conf/spark-defaults.conf, which gives the reasons.
 PYTHON_SOURCE_SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -35,16 +35,16 @@ _LOCAL_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """A file of the classes that Spark loads: starting from it takes the JVM half the time.
+    """A file of the classes that Spark loads, which halves the JVM's start.
 
-    The JVM writes it when it ends, and ignores one that does not fit its version or class path.
+    The JVM writes it at its end, and ignores one that does not fit its version or class path.
     """
 
     path: Path
 
     @classmethod
     def within(cls, directory: Path) -> ClassArchive:
-        """The archive for this Spark and this Java among those in a directory."""
+        """The archive in a directory for this Spark and this Java."""
         java = Path(os.environ.get("JAVA_HOME") or shutil.which("java") or "").resolve()
         versions = f"{pyspark.__version__} {pyspark.__file__} {java}"
         return cls(directory / f"spark-classes-{zlib.crc32(versions.encode()):08x}.jsa")
@@ -55,7 +55,7 @@ class ClassArchive:
 
     @property
     def new_path(self) -> Path:
-        """Written here first: nobody must start from half an archive."""
+        """The JVM writes here first, so that none starts from half an archive."""
         return self.path.with_suffix(".new")
 
     @property
@@ -72,7 +72,7 @@ def local_session(
     *,
     java_options: str = "",
 ) -> SparkSession:
-    """A session on two cores whose files and log all lie under `directory`."""
+    """Start a session on two cores with all its files and its log below `directory`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     log_settings = directory / "log4j2.properties"
@@ -82,7 +82,7 @@ def local_session(
         **_LOCAL_SETTINGS,
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory / "spark"),
-        # From its first line on: a level set later comes after the start's own warnings.
+        # Set before the start, which logs warnings of its own.
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile={log_settings.as_uri()} {java_options}"
         ),
@@ -96,24 +96,24 @@ def local_session(
 
 
 def end_jvm(spark: SparkSession, archive: ClassArchive) -> None:
-    """Stop Spark and wait until its JVM has ended and, the first time, has written the archive."""
+    """Stop Spark; the first time, wait until its JVM has written the archive."""
     jvm = getattr(spark.sparkContext._gateway, "proc", None)
     spark.stop()
     if jvm is None or archive.exists:
         return
-    # The JVM ends when the pipe that it reads as standard input is closed.
+    # The JVM ends when its standard input is closed.
     jvm.stdin.close()
     try:
         jvm.wait(_JVM_END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        return  # A slow machine writes it at another time.
+        return  # A later run writes the archive.
     if archive.new_path.exists():
         archive.new_path.rename(archive.path)
 
 
 @contextmanager
 def _stderr_into(path: Path) -> Iterator[None]:
-    """What starts meanwhile, Spark's JVM above all, keeps writing its standard error there."""
+    """Redirect standard error to a file; Spark's JVM, started meanwhile, keeps writing there."""
     sys.stderr.flush()
     kept = os.dup(2)
     with path.open("ab") as log:

@@ -1,4 +1,4 @@
-"""What a verb found: an aligned table for people, one JSON object a line for programs."""
+"""Prints records: an aligned table for people, one JSON object a line for programs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Record: TypeAlias = Mapping[str, Cell]
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
     """Add `--json`."""
-    parser.add_argument("--json", action="store_true", help="one JSON object a line instead")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
 def show(records: Iterable[Record], titles: Mapping[str, str], *, as_json: bool) -> None:
-    """Print records: all of each as JSON, or the fields that have a title as a table."""
+    """Print records: all fields as JSON, or those with a title as a table."""
     if as_json:
         for record in records:
             print(json.dumps(record, ensure_ascii=False, default=_json_of))
@@ -31,14 +31,14 @@ def show(records: Iterable[Record], titles: Mapping[str, str], *, as_json: bool)
 
 
 def moment(time_ms: int | None) -> datetime | None:
-    """Milliseconds since 1970 as a moment; None for none."""
+    """Milliseconds since 1970 as a datetime; None for 0 and less."""
     if time_ms is None or time_ms <= 0:
         return None
     return datetime.fromtimestamp(time_ms / 1_000, tz=timezone.utc)
 
 
 def cell_text(value: Cell) -> str:
-    """A value as people read it."""
+    """A value as text for people."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -63,7 +63,7 @@ def _json_of(value: object) -> object:
 
 
 def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns: numbers to the right, text to the left, two blanks between."""
+    """Align columns: numbers to the right, text to the left, two blanks between."""
     lines = [list(titles), *(list(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(titles))]
     is_number = [

@@ -1,4 +1,4 @@
-"""A line of progress on standard error, for people only: nothing is shown in a pipe or a log."""
+"""Progress lines on standard error, for terminals only: pipes and logs get nothing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,28 @@ from rocketmq_wire.plural import plural
 _INTERVAL_S = 0.2
 
 
-class CountLine:
-    """Shows how many messages are done, of how many if known, and how fast; redrawn in place."""
+class _Line:
+    """A line that is redrawn in place, at most five times a second."""
+
+    def __init__(self, *, is_shown: bool = True, shown_at: float = 0.0) -> None:
+        self._is_shown = is_shown and sys.stderr.isatty()
+        self._shown_at = shown_at
+
+    def _is_due(self) -> bool:
+        now = time.monotonic()
+        if not self._is_shown or now - self._shown_at < _INTERVAL_S:
+            return False
+        self._shown_at = now
+        return True
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._is_shown:
+            _draw("")
+
+
+class CountLine(_Line):
+    """Shows how many messages are done, of how many if known, and how fast."""
 
     def __init__(
         self,
@@ -21,25 +41,25 @@ class CountLine:
         is_shown: bool = True,
         done: str = "",
     ) -> None:
-        """`done` is said behind the count.
+        """`done` follows the count.
 
-        `size_total` is the whole work in what `add` counts beside, where no total is known.
+        `size_total` is the sum of the sizes for `add`, if no total is known.
         """
+        self._began = time.monotonic()
+        super().__init__(is_shown=is_shown, shown_at=self._began)
         self._done = done
-        self._total, self._size_total, self._size = total, size_total, 0
-        self._began = self._shown = time.monotonic()
-        self._is_shown = is_shown and sys.stderr.isatty()
+        self._total = total
+        self._size_total = size_total
+        self._size = 0
         self.count = 0
 
     def add(self, count: int, size: int = 0) -> None:
         self.count += count
         self._size += size
-        now = time.monotonic()
-        if self._is_shown and now - self._shown >= _INTERVAL_S:
-            self._shown = now
-            print(f"\r{self.progress()}\x1b[K", end="", file=sys.stderr, flush=True)
+        if self._is_due():
+            _draw(self.text())
 
-    def progress(self) -> str:
+    def text(self) -> str:
         """`12,000 of 50,000 messages, 40,000/s`, or `12,000 messages (24 %), 40,000/s`."""
         if self._total is not None:
             return f"{self.count:,} of {self._named(self._total)}, {self._rate():,.0f}/s"
@@ -52,11 +72,6 @@ class CountLine:
         """`12,000 messages, 40,000/s`."""
         return f"{self._named(self.count)}, {self._rate():,.0f}/s"
 
-    def close(self) -> None:
-        """Clear the line."""
-        if self._is_shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
     def _named(self, count: int) -> str:
         return plural(count, "message") + self._done
 
@@ -64,20 +79,13 @@ class CountLine:
         return self.count / max(time.monotonic() - self._began, 1e-3)
 
 
-class StatusLine:
-    """Says what long work is doing, redrawn in place."""
-
-    def __init__(self) -> None:
-        self._shown = 0.0
-        self._is_shown = sys.stderr.isatty()
+class StatusLine(_Line):
+    """Shows the present step of long work."""
 
     def say(self, text: str) -> None:
-        now = time.monotonic()
-        if self._is_shown and now - self._shown >= _INTERVAL_S:
-            self._shown = now
-            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+        if self._is_due():
+            _draw(text)
 
-    def close(self) -> None:
-        """Clear the line."""
-        if self._is_shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+def _draw(text: str) -> None:
+    print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)

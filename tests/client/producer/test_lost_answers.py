@@ -17,7 +17,7 @@ from rocketmq_client.producer.transactional import TransactionProducer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Message, QueueId, TopicConfig
 from rocketmq_wire.requests.transactions import Resolution
-from support.fault_proxy import FaultProxy, Way
+from support.fault_proxy import FaultProxy, Link
 from support.visible_messages import visible_bodies
 
 TOPIC = "orders"
@@ -62,7 +62,7 @@ class Deaf:
 
     def execute(self, message: Message, half: HalfMessage) -> Resolution:
         del message, half
-        self._proxy.way = Way.HALF_OPEN
+        self._proxy.link = Link.HALF_OPEN
         return Resolution.COMMIT
 
     def check(self, message: ReceivedMessage) -> Resolution:
@@ -75,7 +75,7 @@ def test_a_send_whose_answer_is_lost_may_be_stored(
 ) -> None:
     with Producer(proxied) as producer:
         producer.send(Message(TOPIC, b"first"), QUEUE)
-        proxy.way = Way.HALF_OPEN
+        proxy.link = Link.HALF_OPEN
         text = r"^\[ROCKETMQ_SEND\.OUTCOME_UNKNOWN\] topic=orders .*1 message may or may not"
         with pytest.raises(SendOutcomeUnknownError, match=text):
             producer.send(Message(TOPIC, b"second"), QUEUE)
@@ -87,7 +87,7 @@ def test_a_transaction_without_an_answer_to_its_end_may_be_ended(
 ) -> None:
     with TransactionProducer(proxied, "p", Deaf(proxy), topics=[TOPIC]) as producer:
         sent = producer.send_in_transaction(Message(TOPIC, b"x"), QUEUE)
-        proxy.way = Way.OPEN
+        proxy.link = Link.OPEN
     assert sent.resolution is Resolution.COMMIT
     assert isinstance(sent.error, EndOutcomeUnknownError)
     assert str(sent.error).startswith("[ROCKETMQ_TRANSACTION.OUTCOME_UNKNOWN] topic=orders ")

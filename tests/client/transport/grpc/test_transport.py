@@ -50,7 +50,7 @@ from rocketmq_wire.requests.offsets import (
 )
 from rocketmq_wire.requests.topics import GetRoute, ListTopics
 from support.fake_shell import FakeQueue, FakeShell, offsets_of, queue, record
-from support.fault_proxy import FaultProxy, Way
+from support.fault_proxy import FaultProxy, Link
 from support.grpc_serving import Serving, serving
 from support.odd_peers import serving_bytes
 
@@ -294,7 +294,7 @@ def test_a_peer_that_is_silent_during_a_call_is_pinged_and_given_up(server: Serv
         connection.start(method.path, method.encode([pull]), timeout_ms=60_000)
         # Pings are answered while the call is not.
         assert next_event(inbox, 2_500) is None
-        proxy.way = Way.BLACK_HOLE
+        proxy.link = Link.BLACK_HOLE
         ended = next_event(inbox, 20_000)
         assert isinstance(ended, CallEnded)
         assert isinstance(connection.error_of(ended), ConnectionLostError)

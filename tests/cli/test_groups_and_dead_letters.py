@@ -161,13 +161,13 @@ def test_dead_letters_are_sent_again_once(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     group = f"g-{topic}"[:80]
-    letters = f"%DLQ%{group}"
-    cluster.create_topic(TopicConfig(letters, 1, 1))
+    dead_letters = f"%DLQ%{group}"
+    cluster.create_topic(TopicConfig(dead_letters, 1, 1))
     with Producer(cluster.settings) as producer:
         for number in range(3):
-            body = b"letter %d" % number
+            body = b"message %d" % number
             properties = {"RETRY_TOPIC": topic, "colour": "red", "RECONSUME_TIME": "16"}
-            producer.send(Message(letters, body, "tag", "key", properties))
+            producer.send(Message(dead_letters, body, "tag", "key", properties))
     assert main(["dlq", "list", group, "--json", *where]) == 0
     assert printed()[0]["waiting"] == 3
     replay = ["dlq", "replay", group, *where]
@@ -178,18 +178,18 @@ def test_dead_letters_are_sent_again_once(
     capfd.readouterr()
     assert main(["tail", topic, "--format", r"%s %k %T\n", *where]) == 0
     lines = capfd.readouterr().out.splitlines()
-    assert lines == [f"letter {number} key tag" for number in range(3)]
+    assert lines == [f"message {number} key tag" for number in range(3)]
 
 
-def test_a_replay_of_old_letters_does_not_undo_what_was_remembered(
+def test_a_replay_of_old_dead_letters_keeps_the_committed_offset(
     topic: str, where: tuple[str, str], cluster: Cluster, printed: Printed
 ) -> None:
     group = f"a-{topic}"[:80]
-    letters = f"%DLQ%{group}"
-    cluster.create_topic(TopicConfig(letters, 1, 1))
+    dead_letters = f"%DLQ%{group}"
+    cluster.create_topic(TopicConfig(dead_letters, 1, 1))
     with Producer(cluster.settings) as producer:
         for number in range(4):
-            producer.send(Message(letters, b"%d" % number, None, None, {"RETRY_TOPIC": topic}))
+            producer.send(Message(dead_letters, b"%d" % number, None, None, {"RETRY_TOPIC": topic}))
     replay = ["dlq", "replay", group, "--json", *where]
     assert main(replay) == 0
     assert main([*replay, "--execute", "--limit", "3"]) == 0
@@ -205,16 +205,16 @@ def test_a_replay_of_old_letters_does_not_undo_what_was_remembered(
     assert [row["body"] for row in printed()] == ["0", "1", "2", "0", "3"]
 
 
-def test_letters_of_a_topic_that_was_made_anew_are_not_held_for_sent(
+def test_dead_letters_of_a_recreated_topic_do_not_count_as_sent(
     topic: str, where: tuple[str, str], cluster: Cluster, printed: Printed
 ) -> None:
     group = f"n-{topic}"[:80]
-    letters = f"%DLQ%{group}"
-    cluster.create_topic(TopicConfig(letters, 1, 1))
-    (queue,) = cluster.queues(letters)
+    dead_letters = f"%DLQ%{group}"
+    cluster.create_topic(TopicConfig(dead_letters, 1, 1))
+    (queue,) = cluster.queues(dead_letters)
     cluster.commit("rmq-dlq-replay", {queue: 7})
     with Producer(cluster.settings) as producer:
-        producer.send(Message(letters, b"new", None, None, {"RETRY_TOPIC": topic}))
+        producer.send(Message(dead_letters, b"new", None, None, {"RETRY_TOPIC": topic}))
     assert main(["dlq", "list", group, "--json", *where]) == 0
     assert printed()[0]["waiting"] == 1
     assert main(["dlq", "replay", group, "--json", "--execute", *where]) == 0
@@ -224,21 +224,21 @@ def test_letters_of_a_topic_that_was_made_anew_are_not_held_for_sent(
 
 
 def test_what_was_replayed_has_its_own_properties_and_no_travel_marks() -> None:
-    stamps = {"PYSPARK_WRITE": "q/7/0", "PYSPARK_ROW": "0" * 32}
-    stamps |= {"INNER_MULTI_DISPATCH": "%LMQ%$t$a", "INNER_MULTI_QUEUE_OFFSET": "7"}
+    row_ids = {"PYSPARK_WRITE": "q/7/0", "PYSPARK_ROW": "0" * 32}
+    row_ids |= {"INNER_MULTI_DISPATCH": "%LMQ%$t$a", "INNER_MULTI_QUEUE_OFFSET": "7"}
     own = {"TAGS": "t", "KEYS": "k", "colour": "red"}
-    letter = stored({"RETRY_TOPIC": "orders", **own, **stamps})
-    assert revived(letter, None) == Message("orders", b"body", "t", "k", {"colour": "red"})
-    assert revived(letter, "elsewhere").topic == "elsewhere"
+    dead_letter = stored({"RETRY_TOPIC": "orders", **own, **row_ids})
+    assert revived(dead_letter, None) == Message("orders", b"body", "t", "k", {"colour": "red"})
+    assert revived(dead_letter, "elsewhere").topic == "elsewhere"
     with pytest.raises(UsageError, match="give --to"):
         revived(stored({}), None)
 
 
-def test_a_letter_of_a_lite_topic_is_replayed_as_an_ordinary_message_only() -> None:
-    letter = stored({"RETRY_TOPIC": "chats", "__LITE_TOPIC": "a"})
+def test_a_dead_letter_of_a_lite_topic_is_replayed_as_an_ordinary_message_only() -> None:
+    dead_letter = stored({"RETRY_TOPIC": "chats", "__LITE_TOPIC": "a"})
     with pytest.raises(UsageError, match="lite topics are not supported: give --to"):
-        revived(letter, None)
-    assert revived(letter, "elsewhere") == Message("elsewhere", b"body", None, None, {})
+        revived(dead_letter, None)
+    assert revived(dead_letter, "elsewhere") == Message("elsewhere", b"body", None, None, {})
 
 
 def stored(properties: dict[str, str]) -> StoredMessage:
@@ -246,7 +246,7 @@ def stored(properties: dict[str, str]) -> StoredMessage:
     return StoredMessage("%DLQ%g", b"body", properties, 0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, 0, 0)
 
 
-def test_a_group_without_dead_letters_is_told_so(
+def test_a_group_without_dead_letters_is_reported(
     where: tuple[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["dlq", "replay", "nobody", *where]) == EXIT_USAGE
