@@ -100,31 +100,23 @@ def _check_user_properties(message: Any, limits: PublicLimits) -> None:
 def _check_type(system: Any, accepted: tuple[int, ...]) -> None:
     kind = system.message_type
     name = MESSAGE_TYPE_NAMES.get(kind)
-    wanted = {
+    has_property = {
         FIFO: system.HasField("message_group"),
         DELAY: system.HasField("delivery_timestamp"),
         PRIORITY: system.HasField("priority"),
     }
+    conflict = None
     if name is None:
-        raise PublicRefusal(
-            PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"message type {kind} is not one"
-        )
-    if not wanted.get(kind, True):
-        raise PublicRefusal(
-            PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-            f"a message of type {name} lacks the property that makes it one",
-        )
-    if kind == TRANSACTION and (wanted[FIFO] or wanted[DELAY]):
-        raise PublicRefusal(
-            PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-            "a transactional message can have neither a group nor a time of delivery",
-        )
-    if kind not in accepted:
+        conflict = f"message type {kind} is not one"
+    elif not has_property.get(kind, True):
+        conflict = f"a message of type {name} lacks the property that makes it one"
+    elif kind == TRANSACTION and (has_property[FIFO] or has_property[DELAY]):
+        conflict = "a transactional message can have neither a group nor a time of delivery"
+    elif kind not in accepted:
         takes = ", ".join(MESSAGE_TYPE_NAMES[one] for one in accepted)
-        raise PublicRefusal(
-            PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-            f"the topic takes messages of type {takes}, not {name}",
-        )
+        conflict = f"the topic takes messages of type {takes}, not {name}"
+    if conflict is not None:
+        raise PublicRefusal(PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, conflict)
 
 
 def _check_times(system: Any, limits: PublicLimits, now_ms: int) -> None:

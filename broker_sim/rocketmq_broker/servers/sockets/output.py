@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from rocketmq_broker.servers.sockets.tls_layer import EncryptedTransport
+from rocketmq_broker.servers.sockets.tls_layer import TlsLayer
 from rocketmq_wire.model import Buffer
 
 # Bytes that the transport encrypts at once.
@@ -45,7 +45,7 @@ class Output:
         self.is_holding = False
         """True if small writes wait for `release`."""
         self._descriptor: int | None = None
-        if not isinstance(transport, EncryptedTransport):
+        if not isinstance(transport, TlsLayer):
             self._descriptor = transport.get_extra_info("socket").fileno()
         self.size = 0
         """The number of bytes that wait for the reader."""

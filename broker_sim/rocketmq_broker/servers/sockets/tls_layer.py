@@ -21,8 +21,10 @@ _BUFFER_SIZE: Final = 256 * 1024
 _HANDSHAKE_SECONDS_MAX: Final = 10.0
 
 
-class TlsLayer(asyncio.BufferedProtocol):
+class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     """The server's side of one connection, for a transport that reads already.
+
+    It is the protocol of the socket's transport, and the transport of the protocol inside.
 
     `waiting` holds the transport until the handshake is over and the protocol knows it.
     """
@@ -35,6 +37,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         peer: str,
         waiting: set[asyncio.Transport],
     ) -> None:
+        super().__init__()
         self._waiting = waiting
         waiting.add(transport)
         self._transport = transport
@@ -50,7 +53,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(_HANDSHAKE_SECONDS_MAX, self._give_up)
         transport.set_protocol(self)
 
-    # --- called by the transport below --------------------------------------------------------
+    # --- called by the socket's transport -----------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
@@ -81,7 +84,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         if self._protocol is not None:
             self._protocol.resume_writing()
 
-    # --- called by the encrypted transport ----------------------------------------------------
+    # --- called by the protocol inside --------------------------------------------------------
 
     def write(self, data: Buffer) -> None:
         """Encrypt bytes and send them."""
@@ -94,21 +97,35 @@ class TlsLayer(asyncio.BufferedProtocol):
             return
         self._send()
 
-    def say_goodbye(self) -> None:
-        """Send the client the end of the TLS stream."""
-        with contextlib.suppress(ssl.SSLError):
-            self._ssl.unwrap()
-        self._send()
+    def close(self) -> None:
+        if not self._transport.is_closing():
+            # Sends the client the end of the TLS stream.
+            with contextlib.suppress(ssl.SSLError):
+                self._ssl.unwrap()
+            self._send()
+        self._transport.close()
 
-    def pause(self) -> None:
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
         self._is_paused = True
         self._transport.pause_reading()
 
-    def resume(self) -> None:
+    def resume_reading(self) -> None:
         self._is_paused = False
         self._transport.resume_reading()
         # Bytes that are decrypted already do not wait for the next ones.
         self._loop.call_soon(self._advance)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._transport.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -134,7 +151,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._timer.cancel()
         self._waiting.discard(self._transport)
         self._protocol = self._make_protocol()
-        self._protocol.connection_made(EncryptedTransport(self, self._transport))
+        self._protocol.connection_made(self)
 
     def _read(self) -> None:
         protocol = self._protocol
@@ -162,38 +179,3 @@ class TlsLayer(asyncio.BufferedProtocol):
             "peer=%s closed: no TLS handshake within %d s", self._peer, _HANDSHAKE_SECONDS_MAX
         )
         self._transport.abort()
-
-
-class EncryptedTransport(asyncio.Transport):
-    """The transport of the protocol inside."""
-
-    def __init__(self, layer: TlsLayer, below: asyncio.Transport) -> None:
-        super().__init__()
-        self._layer = layer
-        self._below = below
-
-    def write(self, data: Buffer) -> None:
-        self._layer.write(data)
-
-    def close(self) -> None:
-        if not self._below.is_closing():
-            self._layer.say_goodbye()
-        self._below.close()
-
-    def abort(self) -> None:
-        self._below.abort()
-
-    def is_closing(self) -> bool:
-        return self._below.is_closing()
-
-    def pause_reading(self) -> None:
-        self._layer.pause()
-
-    def resume_reading(self) -> None:
-        self._layer.resume()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._below.set_write_buffer_limits(high, low)
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._below.get_extra_info(name, default)

@@ -1,4 +1,4 @@
-"""What one connection still has to be sent."""
+"""The unsent output of one connection."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import socket
 import pytest
 
 from rocketmq_broker.servers.sockets.output import Output
-from rocketmq_broker.servers.sockets.tls_layer import EncryptedTransport
+from rocketmq_broker.servers.sockets.tls_layer import TlsLayer
 
 MIB = 1024 * 1024
 
 
-class FullTransport(EncryptedTransport):
+class FullTransport(TlsLayer):
     """Takes writes until `room` is used up, then calls for a pause as asyncio's transports do.
 
     Encrypted, so that everything has to pass through it.
