@@ -27,7 +27,7 @@ def test_shipped_file_names_every_key_with_its_default():
 def test_every_key_of_the_shipped_file_is_explained():
     blocks = SHIPPED.read_text(encoding="utf-8").split("\n\n")
     plain = [line for block in blocks if "#" not in block for line in block.splitlines() if line]
-    # Names that say all there is to say.
+    # Names that need no explanation.
     allowed = {"broker_name", "cluster_name", "connections_max"}
     assert {line.split(" ")[0] for line in plain} <= allowed
 

@@ -131,7 +131,7 @@ def test_a_send_whose_queue_cannot_be_written_is_answered_and_seen_once_there_is
             await shell.ask(SendMessage("p", ORDERS_0, 1, b"never"), PEER)
         assert not waiting.done()
         files.is_full = False
-        # Nobody sends: the broker itself tries again, and wakes who waits.
+        # Without any send, the broker itself tries again and wakes held pulls.
         seen = bodies_of((await waiting).records)
         await shell.ask(SendMessage("p", ORDERS_0, 1, b"after"), PEER)
         found = bodies_of((await shell.ask(pull(), PEER)).records)

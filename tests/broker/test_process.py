@@ -80,7 +80,7 @@ class Process:
         self.popen.communicate()
 
     def end(self, number):
-        """Send a signal; the exit status and what was printed."""
+        """Send a signal; returns the exit status and the output."""
         self.popen.send_signal(number)
         output, errors = self.popen.communicate(timeout=START_SECONDS_MAX)
         return self.popen.returncode, output, errors
@@ -99,7 +99,7 @@ def test_signal_ends_it_cleanly(tmp_path, number):
         assert f"nameServer={ready['nameServer']}\n" in output
         assert f"endpoints={ready['endpoints']}\n" in output
         assert not process.ready_file.exists()
-    # Nothing of a running broker is left: RocketMQ's abort file says that one was killed.
+    # No trace of a running broker is left; RocketMQ's abort file would mean that it was killed.
     assert not (tmp_path / "data" / "abort").exists()
 
 
@@ -164,7 +164,7 @@ def is_alive(pid):
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # A zombie that nobody has waited for yet is gone, too.
+    # A zombie process has ended, too.
     status = f"/proc/{pid}/stat"
     if os.path.exists(status):
         with open(status, encoding="ascii", errors="replace") as file:
@@ -190,7 +190,7 @@ def test_broker_ends_with_the_process_that_started_it(tmp_path):
             assert time.monotonic() < deadline
             select.select([], [], [], 0.01)
         ready = json.loads(ready_file.read_text())
-        # Longer than the broker waits between two looks at its parent.
+        # Longer than the broker waits between two checks of its parent.
         select.select([], [], [], 1.2)
         with RemotingPeer(ready["nameServer"]) as peer:
             peer.call(CreateTopic(TopicConfig("orders")))

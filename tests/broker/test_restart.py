@@ -1,4 +1,4 @@
-"""What outlives a broker: topics, groups, progress, messages, and its addresses."""
+"""Topics, groups, committed offsets, messages and addresses outlive a broker."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def read(cluster: Cluster, topic: str, group: str = "readers") -> int:
     bounds = cluster.bounds([queue])[queue]
     if isinstance(bounds, RocketMQError):
         raise bounds
-    # At least one, so that something is asked for.
+    # At least one, so that there is a request.
     end = max(1, bounds.end)
     chunks = cluster.read_ranges([OffsetRange(queue, 0, end)], ReadSpec(group))
     return sum(chunk.end - chunk.start for chunk in chunks)
@@ -187,7 +187,7 @@ def test_rights_are_those_of_topic_and_group(broker: Broker, transport: str) -> 
 
 
 def test_the_right_to_subscribe_alone_shows_no_end_offsets(tmp_path: Path, transport: str) -> None:
-    """As at RocketMQ 5.3: routes, pulls and progress take `Sub`, ends of queues `Get`."""
+    """As at RocketMQ 5.3: routes, pulls and committed offsets need `Sub`, end offsets `Get`."""
     path = tmp_path / "users.json"
     path.write_text(USERS)
     with Broker(config_for(path)) as broker:

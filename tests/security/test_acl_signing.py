@@ -1,4 +1,4 @@
-"""Signatures against vectors made by RocketMQ's own Java code, and what is and is not signed."""
+"""Signatures against vectors made by RocketMQ's own Java code, and the fields that are signed."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_what_is_no_signature_is_none(text: str) -> None:
 
 
 def _thrown(reason: str, method: str, line: int) -> str:
-    """A remark of a 4.9 broker, which says where in its source it was."""
+    """A remark of a 4.9 broker, which names the line of its source."""
     method_name = f"org.apache.rocketmq.acl.plain.PlainPermissionManager.{method}"
     where = f"{method_name}(PlainPermissionManager.java:{line})"
     return f"org.apache.rocketmq.acl.common.AclException: {reason}, {where}"

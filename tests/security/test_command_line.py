@@ -1,4 +1,4 @@
-"""Keys and certificates on the way into `rmq`: from the environment, never from its words."""
+"""Keys and certificates of `rmq` come from the environment, never from its arguments."""
 
 from __future__ import annotations
 

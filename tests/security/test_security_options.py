@@ -1,4 +1,4 @@
-"""The options of access and encryption -> settings, without any of them ever being shown."""
+"""The options of access control and TLS -> settings that show none of them."""
 
 from __future__ import annotations
 

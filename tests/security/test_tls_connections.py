@@ -1,4 +1,4 @@
-"""TLS between our client and our broker, over both transports: what works, what is refused and how.
+"""TLS between this client and the bundled broker, over both transports, and its refusals.
 
 Every refusal must come within two seconds, by an error of its own that says what to do.
 """
@@ -78,7 +78,7 @@ def refused(kind: str) -> Iterator[None]:
 
 
 class NoCommonCipher:
-    """A server that answers every greeting with the alert that it has no cipher of ours."""
+    """A server that answers every greeting with the alert that it shares no cipher."""
 
     def __enter__(self) -> str:
         self._listener = socket.create_server(("127.0.0.1", 0))

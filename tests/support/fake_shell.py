@@ -1,7 +1,7 @@
-"""A shell without a broker behind it: queues of stand-in records, answered by the rules of a pull.
+"""A shell without a broker: queues of stand-in records under the rules of a pull.
 
-A stand-in has a record's size and queue offset in their places, and nothing else. Tag `odd` selects
-the odd offsets.
+A stand-in has the size and queue offset of a record at their positions, and nothing else. Tag `odd`
+selects the odd offsets.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class FakeShell:
     queues: dict[QueueId, FakeQueue] = field(default_factory=dict)
     committed: dict[tuple[str, QueueId], int] = field(default_factory=dict)
     refusal: BrokerError | None = None
-    """Answers everything, when set."""
+    """The reply to everything, if set."""
     gate: asyncio.Event | None = None
-    """When set, sends wait for it before they are answered: the disk."""
+    """If set, sends wait for it before their replies, as for a disk."""
     asked: list[Request[Any]] = field(default_factory=list)
     peers: list[Any] = field(default_factory=list)
     sent: list[SendRecords] = field(default_factory=list)

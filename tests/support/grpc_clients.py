@@ -78,6 +78,6 @@ def shell_with(*queues: FakeQueue) -> FakeShell:
 
 
 async def until(claim: Callable[[], bool]) -> None:
-    """Give the loop turns until the claim holds; `run` limits the time."""
+    """Let the loop run until the claim holds; `run` limits the time."""
     while not claim():
         await asyncio.sleep(0.001)

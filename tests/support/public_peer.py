@@ -35,7 +35,7 @@ def outgoing(topic: str, body: bytes = b"body", kind: int = 1, **system: Any) ->
     return made
 
 
-# It stays as it is: what is ahead of a reader that does not read is known.
+# A fixed window: the tests know how much is sent ahead of a reader that does not read.
 _WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 
 
@@ -81,7 +81,7 @@ class PublicPeer:
         return public.parse(f"{name}Response", answer)
 
     def begin_telemetry(self, settings: Any) -> Any:
-        """Open the stream with these settings: the command that answers them."""
+        """Open the stream with these settings; returns the command that answers them."""
         self.say(settings=settings)
         self._stream = self._channel.stream_stream(f"/{public.SERVICE}/Telemetry")(
             self._words(), metadata=self._metadata, timeout=TIMEOUT_SECONDS

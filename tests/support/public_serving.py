@@ -45,7 +45,7 @@ def topic(tool, request):
 
 @pytest.fixture
 def peer(broker, request):
-    """A client that has said nothing of itself."""
+    """A client without settings."""
     client_id = "tester@" + "".join(filter(str.isalnum, request.node.name))
     with PublicPeer(broker.endpoints, client_id) as peer:
         yield peer
@@ -53,7 +53,7 @@ def peer(broker, request):
 
 @pytest.fixture
 def consumer(broker, topic, tool):
-    """A consumer of group `g-<topic>` that is there before anything is sent."""
+    """A consumer of group `g-<topic>` that exists before any message."""
     with PublicPeer(broker.endpoints, f"consumer@{topic}") as peer:
         answer = peer.be_consumer(f"g-{topic}", topic)
         assert answer.status.code == PublicCode.OK
@@ -62,7 +62,7 @@ def consumer(broker, topic, tool):
 
 
 def begin(tool, group, topic, *, is_orderly=False):
-    """Have a new group begin here, which it does with its first pop: one that waits for nothing."""
+    """Let a new group start at the end of a topic, by a first pop that does not wait."""
     queue = QueueId(topic, "broker-a", -1)
     pop = PopMessages(group, queue, 1, 10_000, init_mode=InitMode.MAX, is_orderly=is_orderly)
     assert tool.call(pop).status is PopStatus.POLLING_TIMEOUT

@@ -1,4 +1,4 @@
-"""Files of accounts: what they may hold, and what each account may do."""
+"""Files of accounts: their syntax, and the rights of each account."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_what_is_no_pattern_is_refused(pattern: str) -> None:
         address_pattern(pattern)
 
 
-# --- what is asked for at all ----------------------------------------------------------------
+# --- the permissions of requests ----------------------------------------------------------------
 
 
 def test_the_name_server_is_free_but_for_changes(tmp_path: Path) -> None:

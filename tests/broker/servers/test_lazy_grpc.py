@@ -1,4 +1,4 @@
-"""gRPC that is served once it is asked for, beside a broker that stops."""
+"""gRPC that starts on demand, also while the broker stops."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_start_that_takes_too_long_is_raised(
             with pytest.raises(TimeoutError, match="the broker did not serve gRPC within 0 sec"):
                 _ = broker.endpoints
         grpc.is_released.set()
-        # What was under way is what is asked for again.
+        # The next read of the endpoints waits for the same start.
         assert broker.endpoints.endswith(":1")
     assert (grpc.starts, grpc.stops) == (1, 1)
 

@@ -1,4 +1,4 @@
-"""The public gRPC service: whatever concerns lite topics is refused, with its name."""
+"""The public gRPC service refuses every request about lite topics, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public gRPC service: what consumers receive, acknowledge and put off."""
+"""The public gRPC service: receives, acknowledgements, invisible times, dead letters."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TestReceives:
         assert changed.receipt_handle not in ("", old)
         assert change("none", 60_000).status.code == PublicCode.INVALID_RECEIPT_HANDLE
         assert change(old, -1).status.code == PublicCode.ILLEGAL_INVISIBLE_TIME
-        # Of messages that are visible again nobody has a lease.
+        # Messages that are visible again have no lease.
         assert (
             change("0 1 1 0 0 broker-a 0 0 0", 1).status.code == PublicCode.INVALID_RECEIPT_HANDLE
         )
@@ -115,7 +115,7 @@ class TestReceives:
                 peer.send(outgoing(topic, b"x", 2, message_group="g", message_id=str(number)))
             _, first = ordered.receive("in-order", topic, batch_size=1)
             assert [one.system_properties.message_id for one in first] == ["0"]
-            # The same attempt, should its answer have been lost, gets the same.
+            # A repeated attempt, whose reply was lost, gets the same messages.
             entry = public.message_class("AckMessageEntry")(
                 message_id="0", receipt_handle=first[0].system_properties.receipt_handle
             )

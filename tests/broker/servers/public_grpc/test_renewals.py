@@ -87,7 +87,7 @@ class Service:
         assert reply.status.code == PublicCode.OK
 
     async def bodies_after(self, milliseconds):
-        """What a pop gets when the work under way is done and so much time is over."""
+        """The messages of a pop after the running work and some more time."""
         for _ in range(50):
             await asyncio.sleep(0)
         turn(self.engine, after_ms=milliseconds)

@@ -39,7 +39,7 @@ NOW = 1_700_000_000_000
 
 
 def code_for(message, accepted=ALL):
-    """What a message is refused with; OK if it is taken."""
+    """The code that refuses a message; OK if it is accepted."""
     try:
         check_message(message, accepted, LIMITS, now_ms=NOW)
     except PublicRefusal as error:
@@ -185,7 +185,7 @@ class TestMessages:
 
 
 class Renewing:
-    """Grants every renewal, and keeps what was asked."""
+    """Grants every renewal, and keeps the requests."""
 
     def __init__(self, error=None):
         self.asked, self._error = [], error

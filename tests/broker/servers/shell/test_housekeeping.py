@@ -23,7 +23,7 @@ STEP_SIZE = 4 * MIB
 
 
 class Cleaned:
-    """A store that has deleted what the test says."""
+    """A store that reports deletions which the test chooses."""
 
     def __init__(self, store, *reports):
         self._store, self._reports = store, iter(reports)
@@ -37,7 +37,7 @@ class Cleaned:
 
 
 def logged_by(caplog, *reports):
-    """What the broker logs of its cleanings: level and text."""
+    """The level and text of each log line of the broker's cleaning."""
 
     async def run():
         broker = EngineUnderTest()
@@ -123,7 +123,7 @@ def test_a_comparison_that_the_disk_refuses_is_logged(caplog):
 
 
 def waits_of(rate: float, *, seconds: float, step_seconds: float = 0.01) -> tuple[float, int]:
-    """How long a byte of the log waits for the index, and how many do, while it grows steadily."""
+    """The longest wait of a byte for the index, and the largest lag, in a growing log."""
     now, index_end, longest, most = 0.0, 0, 0.0, 0
     pacing = IndexPacing(now, 0)
     while now < seconds:

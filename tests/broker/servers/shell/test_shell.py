@@ -126,7 +126,7 @@ def records(queue, *bodies):
 
 
 async def answers_of(shell, disk, requests):
-    """What becomes of requests that are sent while a sync runs."""
+    """The replies to requests that come while a sync runs."""
     disk.gate.clear()
     first = asyncio.ensure_future(shell.ask(batch(ORDERS_0, b"first"), PEER))
     await let_run()
@@ -210,7 +210,7 @@ def test_sends_that_wait_for_a_sync_that_fails_are_refused(caplog):
         return [error.code for error in errors], disk.appended_end - end
 
     with caplog.at_level(logging.CRITICAL):
-        # Of the first nobody knows; the others were never written and may be sent again.
+        # The outcome of the first is unknown; the others were never written and may be sent again.
         assert run(scenario) == ([1, 14, 14], 0)
 
 
@@ -280,7 +280,7 @@ def test_failed_sync_refuses_writes_and_leaves_reads_alone(caplog):
 
     with caplog.at_level(logging.CRITICAL):
         unknown, refused, bodies = run(scenario)
-    # What may be stored must not be sent again blindly; what was refused may.
+    # A send with an unknown outcome must not be repeated blindly; a refused one may be.
     assert (unknown.code, unknown.retryable) == (1, False)
     assert (refused.code, refused.retryable) == (14, True)
     assert bodies == [b"kept"]

@@ -1,4 +1,4 @@
-"""What the servers wait for: messages for held pulls, the disk for sends."""
+"""The waits of the shell: held pulls for messages, sends for the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that stops lets every connection go, however short a time ago it was accepted."""
+"""A server that stops closes every connection, also one that was just accepted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def _connect_and_stop(loop_turns: int) -> socket.socket:
     return client
 
 
-# A connection that is forgotten would be closed by the collector, which hides the mistake.
+# The garbage collector would close a forgotten connection, which hides the mistake.
 @pytest.mark.usefixtures("_no_collection")
 @pytest.mark.parametrize("loop_turns", range(8))
 def test_a_connection_that_was_just_accepted_is_closed(loop_turns: int) -> None:

@@ -72,7 +72,7 @@ def test_buffers_are_released_when_the_connection_is_lost():
 
 
 class SocketTransport:
-    """Over a socket, as asyncio's: keeps what the socket does not take, and calls for a pause."""
+    """A transport over a socket: keeps unsent bytes and calls for a pause, as asyncio's does."""
 
     def __init__(self):
         self.socket, self.reader = socket.socketpair()
@@ -110,7 +110,7 @@ class SocketTransport:
             del self.kept[: self.socket.send(self.kept)]
 
     def read(self):
-        """What has arrived."""
+        """The bytes that have arrived."""
         arrived = bytearray()
         with contextlib.suppress(BlockingIOError):
             while data := self.reader.recv(MIB):
