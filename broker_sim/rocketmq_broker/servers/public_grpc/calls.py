@@ -38,6 +38,7 @@ _LOG = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[bytes, bytes]
 PeerOf = Callable[[Context], Peer]
 _Answer = Callable[[Caller, Any], Awaitable[Any]]
+_MakeReply = Callable[[Any, Lookup, tuple[str, int]], Any]
 _Stream = Callable[[Caller, Any], AsyncGenerator[Any, None]]
 _RENEWING_PEER: Final = Peer(-(1 << 61), "127.0.0.1", 0)
 
@@ -78,8 +79,8 @@ class PublicCalls:
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """One handler per call. They take and return bytes, without serialisers."""
         answers: Mapping[str, _Answer] = {
-            "QueryRoute": self._route,
-            "QueryAssignment": self._assignment,
+            "QueryRoute": self._routed(route_reply),
+            "QueryAssignment": self._routed(assignment_reply),
             "Heartbeat": self._members.heartbeat,
             "NotifyClientTermination": self._members.terminate,
             "SyncLiteSubscription": _refuse_lite_topics,
@@ -166,16 +167,13 @@ class PublicCalls:
             account=account,
         )
 
-    async def _route(self, caller: Caller, request: Any) -> Any:
-        caller.check_right(GetRoute(request.topic.name))
-        return route_reply(request, self._lookup, self._own_address(caller))
+    def _routed(self, make_reply: _MakeReply) -> _Answer:
+        async def answer(caller: Caller, request: Any) -> Any:
+            caller.check_right(GetRoute(request.topic.name))
+            host = self._lookup.host or caller.peer.local_host or "127.0.0.1"
+            return make_reply(request, self._lookup, (host, self.own_port))
 
-    async def _assignment(self, caller: Caller, request: Any) -> Any:
-        caller.check_right(GetRoute(request.topic.name))
-        return assignment_reply(request, self._lookup, self._own_address(caller))
-
-    def _own_address(self, caller: Caller) -> tuple[str, int]:
-        return self._lookup.host or caller.peer.local_host or "127.0.0.1", self.own_port
+        return answer
 
     # --- telemetry ----------------------------------------------------------------------------
 

@@ -58,7 +58,8 @@ class PopWaiters:
         self._names: dict[str, dict[tuple[str, str], int]] = {}
         """Stored topic -> (group, popped topic) of its waiting requests -> their number."""
         self._wakes: deque[_Key] = deque()
-        self._is_waking = self._is_stopping = False
+        self._is_waking = False
+        self._is_stopping = False
         pops.waiting_count = self.count_of
 
     def count_of(self, group: str, queue: QueueId) -> int:

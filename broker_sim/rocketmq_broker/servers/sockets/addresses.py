@@ -37,7 +37,10 @@ class PortTakenError(ConfigError):
 
     def __init__(self, host: str, port: int, reason: str, advice: str = "") -> None:
         super().__init__(host, port, reason, advice)
-        self.host, self.port, self.reason, self.advice = host, port, reason, advice
+        self.host = host
+        self.port = port
+        self.reason = reason
+        self.advice = advice
 
     def __str__(self) -> str:
         return f"cannot listen on {self.host}:{self.port}: {self.reason}{self.advice}"
