@@ -6,6 +6,7 @@ import importlib.metadata
 import io
 import json
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from rocketmq_cli import commands
 from rocketmq_cli.arguments import VERBS, make_parser, parse
 from rocketmq_cli.commands.produce import LINE_SIZE_MAX, paced, read_lines
 from rocketmq_cli.connection import connection_settings
@@ -221,6 +223,7 @@ _EXAMPLE = re.compile(r"\brmq [a-z].*?(?=\s{2,}|\s*\||\)|$)", re.MULTILINE)
 
 def test_every_noun_and_verb_is_looked_at() -> None:
     assert {path[0] for path in LEAVES} == set(VERBS)
+    assert {module.name for module in pkgutil.iter_modules(commands.__path__)} == set(VERBS)
     assert ("topic", "create") in LEAVES
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rocketmq_broker.engine.core.outcomes import Answer
 from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS
+from rocketmq_wire.errors import BrokerError, UnsupportedRequestError
 from rocketmq_wire.requests.contract import Done, Request
-from rocketmq_wire.requests.groups import ListGroups
+from rocketmq_wire.requests.groups import ListGroups, NotifyMembersChanged
+from rocketmq_wire.requests.members import GetClientOffsets, ResetOffsets
 from rocketmq_wire.requests.messages import PullMessages
 from rocketmq_wire.requests.topics import GetRoute
+from rocketmq_wire.requests.transactions import CheckTransaction
 from support.engines import EngineUnderTest, queue_of
+from support.remoting_exchanges import EXCHANGES
 
 ORDERS_0 = queue_of("orders")
+SAMPLES = {type(request): request for request, _, _ in EXCHANGES}
+SENT_TO_MEMBERS = {CheckTransaction, GetClientOffsets, NotifyMembersChanged, ResetOffsets}
+"""Requests that brokers send; clients answer them."""
 
 
 def test_request_without_a_rule_is_refused_by_name(broker):
@@ -18,6 +27,16 @@ def test_request_without_a_rule_is_refused_by_name(broker):
         pass
 
     assert broker.refusal(PopMessages()).code == 3
+
+
+@pytest.mark.parametrize("kind", sorted(SAMPLES.keys() - SENT_TO_MEMBERS, key=lambda k: k.__name__))
+def test_every_request_of_the_protocol_has_a_rule(broker, kind):
+    try:
+        broker.outcome(SAMPLES[kind])
+    except UnsupportedRequestError:
+        pytest.fail("the engine has no rule for it")
+    except BrokerError:
+        pass  # The sample names what does not exist.
 
 
 def test_files_of_an_engine_are_read_by_the_next_one(broker):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import (
     BrokerBusyError,
     BrokerError,
@@ -34,6 +35,19 @@ GOLDEN_BINARY = (
     "000000270100002100690301910000000700000000000000000000000C0005746F70696300000001544242"
 )
 REQUESTS = [request for request, _, _ in EXCHANGES]
+EXCHANGED_ELSEWHERE = {
+    RequestCode.SEND_MESSAGE,  # A second code of a send.
+    RequestCode.LITE_PULL_MESSAGE,  # A second code of a pull.
+    RequestCode.QUERY_ASSIGNMENT,  # From here on in codecs/test_pop.py.
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
+    RequestCode.POP_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.PEEK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.NOTIFICATION,
+    RequestCode.POLLING_INFO,
+    RequestCode.BATCH_ACK_MESSAGE,
+}
 
 
 def refusal_of(header: Header, body: bytes) -> BrokerError | None:
@@ -151,6 +165,10 @@ def test_a_refusal_without_a_remark_is_read():
 def test_an_unknown_code_is_answered_with_3(code: int):
     with pytest.raises(UnsupportedRequestError, match=f" request type {code} not supported"):
         decode_request(header_of(code, {}), b"")
+
+
+def test_every_request_code_has_an_exchange() -> None:
+    assert set(RequestCode) - {code for _, code, _ in EXCHANGES} == EXCHANGED_ELSEWHERE
 
 
 def test_what_only_grpc_knows_is_refused():
