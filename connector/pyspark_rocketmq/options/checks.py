@@ -8,6 +8,7 @@ from typing import Final
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.kinds import PerQueue
+from pyspark_rocketmq.options.read_table import PULL_DEFINITIONS
 from pyspark_rocketmq.options.sink_table import SENDING_OPTIONS
 from pyspark_rocketmq.options.values import ConnectionOptions, ReadOptions, WriteOptions
 
@@ -17,20 +18,14 @@ _PUBLIC_INVISIBLE_MS_MIN: Final = 10_000
 _NOT_WITH_POP: Final = (
     "allocateStrategy",
     "commitOffsets",
-    "consumeMaxSpan",
     "failOnDataLoss",
     "maxRecordsPerPartition",
     "maxTriggerDelay",
     "minOffsetsPerTrigger",
-    "pullBatchSize",
-    "pullsInFlight",
-    "pullThresholdForQueue",
-    "pullThresholdSizeForQueue",
-    "pullTimeoutMs",
     "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
     "startingTimestamp",
-    "suspendTimeoutMs",
+    *(definition.name for definition in PULL_DEFINITIONS),
 )
 # Spark itself decides what becomes of a table's options: this source sees none, or only those of
 # the use at hand.

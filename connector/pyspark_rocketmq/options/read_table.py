@@ -208,7 +208,7 @@ _ADMISSION: Final = (
     ),
 )
 
-_PULL: Final = (
+PULL_DEFINITIONS: Final = (
     _pull.option(
         "pullBatchSize",
         Count(1, 100_000),
@@ -361,7 +361,7 @@ READ_DEFINITIONS: Final = (
     *_SELECT,
     *_START_END,
     *_ADMISSION,
-    *_PULL,
+    *PULL_DEFINITIONS,
     *_ROWS,
     *_LOG,
     *_BODIES,
