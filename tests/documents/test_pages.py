@@ -17,7 +17,7 @@ from documents.blocks import Block, blocks_of
 from rocketmq_broker import Broker
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHELL_TIMEOUT_S = 120
 RUN = ("python", "sh", "sql")
 PLACES = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]+)?\)")
