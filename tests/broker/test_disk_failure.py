@@ -38,7 +38,7 @@ class FailingFiles(MemoryFiles):
                 raise StorageError(name, 0, "input/output error")
             sync()
 
-        file.sync = sync_or_fail
+        vars(file)["sync"] = sync_or_fail
         return file
 
 
@@ -84,7 +84,7 @@ class FullQueues(MemoryFiles):
                     raise StorageError(name, position, os.strerror(errno.ENOSPC))
                 write(data, position)
 
-            file.pwrite = write_if_there_is_room
+            vars(file)["pwrite"] = write_if_there_is_room
         return file
 
 

@@ -16,7 +16,7 @@ from rocketmq_broker.__main__ import add_arguments, config_of
 from rocketmq_broker.config import BrokerConfig, ConfigError
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
-from rocketmq_wire.requests.messages import PullMessages, SendBatch, SendMessage
+from rocketmq_wire.requests.messages import PullMessages, SendBatch, SendMessage, SendReply
 from rocketmq_wire.requests.offsets import GetMaxOffset
 from rocketmq_wire.requests.topics import CreateTopic
 from support.remoting_peer import RemotingPeer
@@ -129,7 +129,7 @@ def test_broker_killed_amid_sends_keeps_what_it_acknowledged_in_order_and_once(t
                 entries = [BatchEntry(0, b"%d" % (number * 10 + at), b"") for at in range(10)]
                 peer.start(SendBatch("p", ORDERS_0, 1, encode_batch(entries)))
             for _ in range(100):
-                assert peer.next_completed().result.start == acknowledged
+                assert peer.next_reply(SendReply).start == acknowledged
                 acknowledged += 10
             # The other sends are somewhere between the socket and the disk.
             process.end(signal.SIGKILL)

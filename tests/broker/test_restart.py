@@ -97,7 +97,7 @@ def test_a_remembered_port_that_is_taken_says_what_remembers_it(name, option, se
 
 def test_grpc_takes_another_port_if_its_port_is_taken_in_between(monkeypatch):
     """gRPC binds for itself, a moment after the port was found free."""
-    takers = []
+    takers: list[socket.socket] = []
     start = grpc_server.start_grpc_server
 
     async def beaten_once(shell, host, port, **more):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
+from rocketmq_client.cluster import Cluster
 from rocketmq_client.errors import LookupIncompleteError
 from rocketmq_client.lookup import offsets_of_key
 from rocketmq_client.settings import ConnectionSettings
@@ -63,34 +66,38 @@ class Brokers:
         return lay_out(message)
 
 
+def found_by(brokers: Brokers) -> list[tuple[QueueId, int]]:
+    return offsets_of_key(cast(Cluster, brokers), "t", "k")
+
+
 def test_pages_continue_backwards_until_nothing_is_new():
     # Thirty a second, one in ten a collision of hashes.
     stored = [(number * 1_000 // 30, "x" if number % 10 == 9 else "a k") for number in range(500)]
     brokers = Brokers(one=stored, two=[(5, "k")], three=[])
     wanted = [(QueueId("t", "one", n % 3), n // 3) for n in range(500) if n % 10 != 9]
-    assert offsets_of_key(brokers, "t", "k") == sorted([*wanted, (QueueId("t", "two", 0), 0)])
+    assert found_by(brokers) == sorted([*wanted, (QueueId("t", "two", 0), 0)])
 
 
 def test_a_second_with_more_than_a_page_hides_what_is_older():
     stored = [(1_000, "k")] * 10 + [(2_000, "k")] * 70
     text = r"^\[ROCKETMQ_LOOKUP\.INCOMPLETE\] .*filter by the column keys"
     with pytest.raises(LookupIncompleteError, match=text):
-        offsets_of_key(Brokers(one=stored), "t", "k")
+        found_by(Brokers(one=stored))
 
 
 def test_a_page_that_is_full_by_chance_is_the_end():
     stored = [(1_000 * number, "k") for number in range(PAGE)]
-    assert len(offsets_of_key(Brokers(one=stored), "t", "k")) == PAGE
+    assert len(found_by(Brokers(one=stored))) == PAGE
 
 
 def test_without_one_broker_there_is_no_result():
     with pytest.raises(ConnectError):
-        offsets_of_key(Brokers(one=[(1, "k")], two=ConnectError("two:1", "away")), "t", "k")
+        found_by(Brokers(one=[(1, "k")], two=ConnectError("two:1", "refused")))
 
 
 def test_a_broker_without_a_master_is_asked_by_its_replica(caplog):
     brokers = Brokers(one=[(1, "k")], two=[(2, "k")])
     brokers.masterless = {"two"}
     offsets = [(QueueId("t", name, 0), 0) for name in ("one", "two")]
-    assert offsets_of_key(brokers, "t", "k") == offsets
+    assert found_by(brokers) == offsets
     assert [record.message.split()[0] for record in caplog.records] == ["two"]

@@ -19,7 +19,7 @@ from rocketmq_client.loss import (
     judge_offset,
     lost_range,
 )
-from rocketmq_wire.errors import ConnectionLostError, broker_error
+from rocketmq_wire.errors import ConnectionLostError, RocketMQError, broker_error
 from rocketmq_wire.model import Bounds, QueueId, QueueSet, Route
 from rocketmq_wire.requests.offsets import OffsetReply
 from rocketmq_wire.requests.topics import RouteReply
@@ -72,7 +72,9 @@ def test_the_log_has_no_time_for_a_first_message_that_is_gone():
     bounds = OffsetReply(0), OffsetReply(20)
 
     def has_first(answer):
-        found, _ = read_answers(QUEUE, *bounds, served, answer)
+        answers = read_answers(QUEUE, *bounds, served, answer)
+        assert not isinstance(answers, RocketMQError)
+        found, _ = answers
         assert found == Bounds(0, 20)
         return found.has_first
 
@@ -93,7 +95,8 @@ def test_a_queue_that_ends_below_what_was_read_is_truncated_at_once():
 
 @pytest.mark.parametrize("there", [(0, 60), (130, 500), (0, 120)])
 def test_a_replicas_bounds_prove_nothing_until_the_outage_is_over(there):
-    bounds = Bounds(*there, is_current=False)
+    start, end = there
+    bounds = Bounds(start, end, is_current=False)
     assert judged(DoubtKind.ILLEGAL, bounds) is None
     assert judged(DoubtKind.ILLEGAL, bounds, is_overdue=True) is not None
 
@@ -137,7 +140,8 @@ def test_offsets_that_are_there_or_still_to_come_are_no_loss() -> None:
 def test_a_replica_that_lacks_an_offset_proves_no_loss_until_the_outage_is_over(
     wanted: int, there: tuple[int, int]
 ) -> None:
-    bounds = Bounds(*there, is_current=False)
+    start, end = there
+    bounds = Bounds(start, end, is_current=False)
     assert judge_offset(QUEUE, wanted, bounds, first_offset_seen=5) is None
     assert judge_offset(QUEUE, wanted, bounds, is_overdue=True) is not None
 
@@ -161,9 +165,8 @@ def test_losses_are_told_apart_with_numbers(
 def test_a_refilled_topic_is_known_by_the_time_of_its_first_message() -> None:
     def judged_by_time(wanted: int, start: int, then: int, now: int) -> LossReason | None:
         bounds = Bounds(start, 90)
-        times = {"first_store_time": then, "first_store_time_now": now}
-        loss = judge_offset(QUEUE, wanted, bounds, **times)
-        return loss and loss.reason
+        loss = judge_offset(QUEUE, wanted, bounds, first_store_time=then, first_store_time_now=now)
+        return None if loss is None else loss.reason
 
     assert judged_by_time(5, 0, 1_000, 2_000) is LossReason.TOPIC_RECREATED
     assert judged_by_time(5, 0, 1_000, 1_000) is None

@@ -212,14 +212,14 @@ def test_all_jobs_one_after_the_other(
     check_totals(submit, where, topic, tmp_path)
 
     rate = ORDERS / 4
-    words = (*where, "--input", copy, "--topic", again, "--checkpoint", str(tmp_path / "c3"))
+    replay = (*where, "--input", copy, "--topic", again, "--checkpoint", str(tmp_path / "c3"))
     began = time.monotonic()
-    said = submit("parquet_to_topic.py", *words, "--rate", str(rate))
+    said = submit("parquet_to_topic.py", *replay, "--rate", str(rate))
     assert f"ended after {ORDERS:,} messages" in said
     assert time.monotonic() - began > 3
     assert stored(cluster, again) == everything
     # The checkpoint knows that all of it is sent.
-    assert "ended after 0 messages" in submit("parquet_to_topic.py", *words)
+    assert "ended after 0 messages" in submit("parquet_to_topic.py", *replay)
 
     check_redrive(submit, where, cluster, again, f"failing-{mode}")
     check_lag(submit, where, topic, f"job-{mode}", tmp_path / "lag")

@@ -62,7 +62,7 @@ def cluster(request, broker):
 
 
 def offsets_of(cluster, ranges, spec):
-    found = {wanted.queue: [] for wanted in ranges}
+    found: dict[QueueId, list[int]] = {wanted.queue: [] for wanted in ranges}
     for chunk in cluster.read_ranges(ranges, spec):
         position, inside = 0, []
         while position < len(chunk.body):

@@ -12,7 +12,7 @@ from rocketmq_client.cluster import open_cluster
 from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_client.producer.column_batches import MessageColumns
 from rocketmq_client.producer.producer import Producer
-from rocketmq_wire.errors import BrokerError, TopicNotFoundError
+from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError, raise_first
 from rocketmq_wire.model import (
     Bounds,
     Message,
@@ -20,8 +20,15 @@ from rocketmq_wire.model import (
     Subscription,
     TopicConfig,
 )
-from rocketmq_wire.requests.messages import PullMessages, PullStatus, SendReply, SendStatus
-from rocketmq_wire.requests.offsets import Boundary, GetMaxOffset
+from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.messages import (
+    PullMessages,
+    PullReply,
+    PullStatus,
+    SendReply,
+    SendStatus,
+)
+from rocketmq_wire.requests.offsets import Boundary, GetMaxOffset, OffsetReply
 from rocketmq_wire.requests.topics import GetRoute
 from support.contracts import fill, queue_of, read, topic_names
 
@@ -225,8 +232,8 @@ def test_columns_are_sent_without_an_object_a_message(cluster, topic):
     )
     with Producer(cluster) as producer:
         requests = [producer.column_request(queue, columns) for _ in range(2)]
-        replies = [sent.result for sent in producer.send_many(requests)]
-    assert [reply.start for reply in replies] == [0, count]
+        results = dict(enumerate(sent.result for sent in producer.send_many(requests)))
+    assert [reply.start for reply in raise_first(results).values()] == [0, count]
     messages = read(cluster, [OffsetRange(queue, 0, 2 * count)])[queue]
     assert [m.body for m in messages] == [b"%d" % n for n in range(count)] * 2
     properties = messages[7].properties
@@ -301,6 +308,7 @@ def test_a_held_pull_is_answered_when_a_message_arrives(cluster, settings, topic
         fill(cluster, queue, 1)
         ((done, reply),) = other.transport.completed(timeout_ms=10_000)
     assert done == ticket
+    assert isinstance(reply, PullReply)
     assert reply.status is PullStatus.FOUND
 
 
@@ -311,10 +319,11 @@ def test_questions_asked_together_are_answered_each_for_itself(cluster, topic):
     tickets = cluster.transport.submit_many(
         [*questions, (None, GetRoute("nowhere-to-be-found"))], timeout_ms=5_000
     )
-    answers = {}
+    answers: dict[int, Reply | RocketMQError] = {}
     while len(answers) < len(tickets):
         done = dict(cluster.transport.completed(timeout_ms=5_000))
         assert done, "nothing more is answered"
         answers |= done
-    assert [answers[ticket].value for ticket in tickets[:4]] == [0, 0, 3, 0]
+    ends = [answers[ticket] for ticket in tickets[:4]]
+    assert ends == [OffsetReply(0), OffsetReply(0), OffsetReply(3), OffsetReply(0)]
     assert isinstance(answers[tickets[4]], TopicNotFoundError)

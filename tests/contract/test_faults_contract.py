@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def proxy(broker, kind):
 
 @pytest.fixture
 def settings(broker, kind, proxy):
-    options = {
+    options: dict[str, Any] = {
         "connect_timeout_ms": 300,
         "request_timeout_ms": 1_000,
         "retry_delay_ms": 10,
@@ -97,7 +98,7 @@ def offsets_in(chunk):
 
 def download(cluster, on_chunk=lambda _: None, spec=SPEC):
     """Read both queues whole, checking that every offset comes once and in order."""
-    found = {queue: [] for queue in ORDERS}
+    found: dict[QueueId, list[int]] = {queue: [] for queue in ORDERS}
     ranges = [OffsetRange(queue, 0, COUNT) for queue in ORDERS]
     for number, chunk in enumerate(cluster.read_ranges(ranges, spec)):
         found[chunk.queue] += offsets_in(chunk)
@@ -146,7 +147,7 @@ def test_a_download_resumes_when_a_silent_link_works_again(cluster, proxy, link)
     def heal():
         proxy.link = Link.OPEN
 
-    timers = []
+    timers: list[threading.Timer] = []
     download(cluster, on_chunk)
     assert timers
     timers[0].join()
@@ -159,7 +160,7 @@ def test_a_download_goes_on_when_a_refusing_broker_listens_again(cluster, proxy)
             proxy.reset()
             timers.append(later(0.8, proxy.listen))
 
-    timers = []
+    timers: list[threading.Timer] = []
     download(cluster, on_chunk)
     timers[0].join()
 

@@ -15,7 +15,7 @@ from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.errors import RangeLostError
 from rocketmq_client.loss import LossPolicy, LossReason
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.model import OffsetRange, Subscription, TopicConfig
+from rocketmq_wire.model import OffsetRange, StoredMessage, Subscription, TopicConfig
 from support.consuming import Collector
 from support.contracts import SPEC, fill, messages_in, queue_of, read
 
@@ -66,7 +66,8 @@ def test_a_read_over_lost_messages_fails_with_their_offsets(cluster):
 
 def test_a_read_that_may_lose_gets_all_others_at_their_offsets(cluster):
     spec = ReadSpec("r", loss_policy=LossPolicy.SKIP)
-    found, lost = [], []
+    found: list[StoredMessage] = []
+    lost: list[int] = []
     for chunk in cluster.read_ranges([OffsetRange(QUEUE, 0, COUNT)], spec):
         if chunk.loss is not None:
             lost += range(chunk.loss.start, chunk.loss.end)

@@ -11,7 +11,7 @@ import pytest
 from interop.brokers import our_broker, real_broker
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, WriteId
 from pyspark_rocketmq.sink.encoding.schema import SinkColumns
-from pyspark_rocketmq.sink.task import write_task
+from pyspark_rocketmq.sink.task import TaskWritten, write_task
 from rocketmq_client.settings import ConnectionSettings
 from support.real_cluster import run_program
 
@@ -39,7 +39,9 @@ def test_java_reads_what_the_sink_compressed(version, opens, tmp_path):
             layout = SinkLayout(SinkColumns({"body": 0}), codec, 500_000, False, codec)
             batch = pa.record_batch({"body": pa.array(BODIES)})
             plan = SinkPlan(settings, layout, "producers", 8, "write")
-            assert write_task(plan, WriteId("write", "0", 0), iter([batch])).rows == len(BODIES)
+            written = write_task(plan, WriteId("write", "0", 0), iter([batch]))
+            assert isinstance(written, TaskWritten)
+            assert written.rows == len(BODIES)
             printed = run_program(version, SHOW, broker.name_server, codec)
             lines = [json.loads(line) for line in printed.splitlines() if line[:1] == "{"]
             assert sorted(bytes.fromhex(line["body"]) for line in lines) == sorted(BODIES)

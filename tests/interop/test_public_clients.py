@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,7 +182,7 @@ def test_what_is_more_urgent_comes_first(tmp_path: Path) -> None:
 def test_a_client_that_takes_tls_by_itself(tmp_path: Path, scenarios: tuple[str, ...]) -> None:
     """The one in Java, which trusts whomever it meets; the same port serves plaintext."""
     shown = Authority(tmp_path).issue()
-    files = {"tls_cert_file": shown.cert_file, "tls_key_file": shown.key_file}
+    files: dict[str, Any] = {"tls_cert_file": shown.cert_file, "tls_key_file": shown.key_file}
     with served(tmp_path / "broker", tls_mode="permissive", **files) as endpoints:
         said = said_by("java", endpoints.address, tmp_path, scenarios, WITH_TLS="1")
         assert said == expected_of(scenarios)

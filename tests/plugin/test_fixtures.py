@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from rocketmq_wire.model import Message, OffsetRange
 QUICK = {"connect_timeout_ms": 300, "request_timeout_ms": 300}
 
 
-def over(faults: RocketMQFaults, **more: int) -> ConnectionSettings:
+def over(faults: RocketMQFaults, **more: Any) -> ConnectionSettings:
     """The way that `options` describes."""
     return ConnectionSettings(
         name_servers=(faults.name_server,),
@@ -29,7 +29,12 @@ def over(faults: RocketMQFaults, **more: int) -> ConnectionSettings:
 
 
 def test_what_is_produced_is_consumed_as_it_was(rocketmq: RocketMQ) -> None:
-    bodies = ["text", b"bytes", {"json": 1}, Message("", b"whole", "T", "k", {"colour": "red"})]
+    bodies: list[str | bytes | Mapping[str, object] | Message] = [
+        "text",
+        b"bytes",
+        {"json": 1},
+        Message("", b"whole", "T", "k", {"colour": "red"}),
+    ]
     stored = rocketmq.produce(bodies, tags="A", properties={"n": "1"})
     assert stored == [(0, 0), (1, 0), (2, 0), (3, 0)]
     found = rocketmq.consume_all()

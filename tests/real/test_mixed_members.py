@@ -13,7 +13,16 @@ import pytest
 from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.model import Message
 from support.consuming import Topic, settings_of, until
-from support.group_members import Batched, Ledger, Member, MessageId, Polled, Pushed, are_at_rest
+from support.group_members import (
+    Batched,
+    Kind,
+    Ledger,
+    Member,
+    MessageId,
+    Polled,
+    Pushed,
+    are_at_rest,
+)
 from support.real_cluster import RealCluster
 
 _JAVA_MEMBER = Path(__file__).parent / "java" / "Member.java"
@@ -68,7 +77,7 @@ def test_five_members_over_two_masters_lose_nothing_when_one_is_killed(
         arguments = (topic.name, settings.group, str(_JAVA_SECONDS))
         printed.append(broker.java(_JAVA_MEMBER, *arguments, seconds=240))
 
-    kinds = (Pushed, Polled, Batched, Pushed)
+    kinds: tuple[Kind, ...] = (Pushed, Polled, Batched, Pushed)
     sent, ledgers = Sent(topic), [Ledger() for _ in kinds]
     members: list[Member] = []
     java = threading.Thread(target=run_java, name="java-member")

@@ -201,6 +201,7 @@ def test_a_stream_writes_on_after_its_only_broker_was_away(
         leave(broker.master)
         # The batch that is under way finds neither the broker nor a route to its topic.
         time.sleep(5)
+        assert query.lastProgress is not None
         before = query.lastProgress["batchId"]
         broker.master.start()
         _await_batch(query, before + 4)

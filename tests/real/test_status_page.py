@@ -55,7 +55,7 @@ def test_pages_and_metrics_tell_what_the_cluster_has(
         loader.put(queue, EACH)
     loader.cluster.commit(group, dict.fromkeys(queues, COMMITTED))
     whole, behind = 2 * EACH, 2 * (EACH - COMMITTED)
-    sample = seen(page, lambda sample: sample.held(topic) == whole)
+    sample = seen(page, lambda sample: sample.message_count(topic) == whole)
     assert [seen.error for seen in sample.brokers if seen.name == "broker-a"] == [None]
     # Brokers of 4.9 list groups with settings, and a commit makes none there.
     if not broker.is_4:

@@ -227,7 +227,7 @@ def test_no_key_shows_where_sql_holds_the_options(
     spark.sql(f"CREATE TEMPORARY VIEW {view} USING rocketmq OPTIONS ({read})")
     spark.sql(f"CREATE TEMPORARY VIEW {outbox} (body BINARY) USING rocketmq OPTIONS ({write})")
     spark.sql(f"CREATE TABLE {table} (body BINARY) USING rocketmq")
-    texts = []
+    texts: list[str] = []
     try:
         insert = f"INSERT INTO {outbox} VALUES (X'31')"
         insert_with = f"INSERT INTO {table} WITH ({write}) VALUES (X'32')"

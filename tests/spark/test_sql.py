@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from rocketmq_broker import Broker
@@ -93,7 +93,7 @@ def test_a_table_takes_its_options_where_it_is_used(
         f"SELECT * FROM STREAM {name} WITH ({written}, startingOffsets='earliest')"
     )
     assert streamed.isStreaming
-    rows: list[DataFrame] = []
+    rows: list[Row] = []
     query = queries.start(
         streamed, lambda frame, _: rows.extend(frame.collect()), availableNow=True
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -248,9 +249,13 @@ def test_an_idle_topic_does_not_keep_a_busy_one_waiting(
     frame = queries.load().union(queries.load(subscribe=f"{topic}-idle"))
     query = queries.start(frame, batches)
     queries.until(query, lambda: query.lastProgress is not None)
+
+    def has_rows(count: int) -> bool:
+        return len(batches.rows) >= count
+
     for count in range(1, 6):
         loader.put(busy, 20)
-        queries.until(query, lambda wanted=count * 20: len(batches.rows) >= wanted)
+        queries.until(query, partial(has_rows, count * 20))
     planning = [
         progress["durationMs"]["latestOffset"]
         for progress in query.recentProgress
@@ -306,7 +311,7 @@ def test_stop_is_prompt_while_the_broker_is_unavailable_and_a_query_survives_its
         with open_cluster(settings) as cluster:
             Loader(cluster).put(queue, 5)
         queries.until(query, lambda: len(batches.rows) == 5)
-    query.awaitTermination(0.5)
+    query.awaitTermination(0.5)  # type: ignore[arg-type]  # Spark takes parts of a second.
     started = time.monotonic()
     query.stop()
     assert time.monotonic() - started < 10

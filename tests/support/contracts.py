@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from typing import Any
 
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.producer.producer import Producer
@@ -62,7 +63,7 @@ def messages_in(chunk):
 def read(cluster, ranges, spec=SPEC):
     """Messages by queue; checks that chunks follow each other and hold what they claim."""
     cursors = {wanted.queue: wanted.start for wanted in ranges}
-    found = {wanted.queue: [] for wanted in ranges}
+    found: dict[QueueId, list[Any]] = {wanted.queue: [] for wanted in ranges}
     for chunk in cluster.read_ranges(ranges, spec):
         assert chunk.start == cursors[chunk.queue] < chunk.end
         cursors[chunk.queue] = chunk.end

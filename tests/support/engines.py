@@ -68,7 +68,7 @@ class EngineUnderTest:
     def ask(self, request: Request[R]) -> R:
         """The reply, with its records durable and visible."""
         outcome = self.outcome(request)
-        assert not isinstance(outcome, Hold), "the pull is held"
+        assert isinstance(outcome, (Answer, AfterSync)), "the broker holds the request"
         if isinstance(outcome, AfterSync):
             assert self.store.sync() >= outcome.position
         self.store.publish()
@@ -145,6 +145,7 @@ def offsets_of(reply: PullReply) -> list[int]:
     return offsets
 
 
-def reply_of(outcome: Outcome) -> Reply:
+def pull_reply(outcome: Outcome) -> PullReply:
     assert isinstance(outcome, Answer)
+    assert isinstance(outcome.reply, PullReply)
     return outcome.reply

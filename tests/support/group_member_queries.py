@@ -41,7 +41,7 @@ class GroupWorld(FakeWorld):
     def __init__(self, queue_count: int) -> None:
         super().__init__()
         self.made = self.create("orders", queue_count)
-        self.committed: dict[QueueId, int] = {}
+        self.group_offsets: dict[QueueId, int] = {}
         self.locks: dict[QueueId, str] = {}
         self.members: set[str] = set()
 
@@ -56,7 +56,8 @@ class WorldIo(FakeIo):
 
     def __init__(self, world: GroupWorld) -> None:
         super().__init__()
-        self.world, self.committed = world, world.committed
+        self.world = world
+        self.committed = world.group_offsets
 
     def _answer(self, request: Request[Reply]) -> Reply | RocketMQError:
         for queue, held in self.world.queues.items():

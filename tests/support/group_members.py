@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from rocketmq_client.cluster import open_cluster
@@ -166,7 +166,8 @@ class Batched(Looping):
         self.cluster.close()
 
 
-KINDS = (Pushed, Polled, Batched)
+Kind = Callable[[ConnectionSettings, ConsumerSettings, Ledger], Member]
+KINDS: tuple[Kind, ...] = (Pushed, Polled, Batched)
 
 
 def are_at_rest(members: Iterable[Member], topic: Topic, group: str, count: int) -> bool:

@@ -43,7 +43,7 @@ class PublicPeer:
     """One client: its own channel, its own id."""
 
     def __init__(self, endpoints: str, client_id: str = "tester@1", **metadata: str) -> None:
-        self._channel = grpc.insecure_channel(endpoints, _WINDOW)
+        self._channel: Any = grpc.insecure_channel(endpoints, _WINDOW)
         named = {"x-mq-client-id": client_id, "x-mq-client-version": "5.0.7", **metadata}
         self._metadata = [(name, value) for name, value in named.items() if value]
         self._said: queue.Queue[Any] = queue.Queue()

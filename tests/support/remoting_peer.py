@@ -69,6 +69,12 @@ class RemotingPeer:
             self.session.received(size)
         return completed
 
+    def next_reply(self, kind: type[R]) -> R:
+        """Wait for the next answer, which must be a reply of this kind."""
+        result = self.next_completed().result
+        assert isinstance(result, kind)
+        return result
+
     def call(self, request: Request[R]) -> R:
         """Ask and wait for the answer, which must come next."""
         opaque = self.start(request)

@@ -7,6 +7,7 @@ import random
 import struct
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rocketmq_client.download.contract import RangeChunk, ReadLimits
@@ -170,7 +171,7 @@ class Driver:
     def run(self) -> Driver:
         """Drive until the window is finished. Raises what the window raises, or on a hang."""
         for at_ms, change in self.changes:
-            self._at(at_ms, lambda change=change: change(self.queue))
+            self._at(at_ms, partial(change, self.queue))
         for _ in range(200_000):
             self._take()
             if self.window.is_finished:
@@ -309,6 +310,20 @@ LIMITS = ReadLimits()
 def window_of(start: int, end: int, limits: ReadLimits = LIMITS, **options: Any) -> FetchWindow:
     """A download of offsets of one queue."""
     return FetchWindow(OffsetRange(ORDERS, start, end), limits, **options)
+
+
+def next_pull(window: FetchWindow, now_ms: int) -> Pull:
+    """The next pull of a window that has one."""
+    pull = window.next_pull(now_ms)
+    assert pull is not None
+    return pull
+
+
+def take(window: FetchWindow) -> RangeChunk:
+    """The next chunk of a window that has one."""
+    chunk = window.take()
+    assert chunk is not None
+    return chunk
 
 
 def driver_of(

@@ -33,7 +33,7 @@ def settings_for(*brokers, **options):
 def read(transport, ranges, spec=SPEC):
     """Offsets by queue, and the chunks."""
     chunks = list(transport.read_ranges(ranges, spec))
-    found = {wanted.queue: [] for wanted in ranges}
+    found: dict[QueueId, list[int]] = {wanted.queue: [] for wanted in ranges}
     for chunk in chunks:
         found[chunk.queue] += [o for o in offsets_in(chunk.body) if chunk.start <= o < chunk.end]
     return found, chunks

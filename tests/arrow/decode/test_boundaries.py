@@ -18,7 +18,8 @@ from support.records import join_records, lay_out, make_messages, make_records
 
 def starts_of(sizes: bytes) -> list[int]:
     values = np.frombuffer(sizes, "<i4").astype(np.int64)
-    return (np.cumsum(values) - values).tolist()
+    starts: list[int] = (np.cumsum(values) - values).tolist()
+    return starts
 
 
 @pytest.mark.parametrize("count", [1, 2, 999, 1000, 1001, 3000])

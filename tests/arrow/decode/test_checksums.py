@@ -39,7 +39,8 @@ class Bodies:
             np.array(self.ends),
             np.array(self.stored, np.int64).astype(np.int32),
         )
-        return found.tolist()
+        rows: list[int] = found.tolist()
+        return rows
 
     def wrong_one_by_one(self) -> list[int]:
         pairs = zip(self.starts, self.ends, strict=True)

@@ -33,7 +33,7 @@ def scan(rows: Sequence[bytes], template: RowTemplate | None = None) -> Property
         starts.append(len(data))
         data += row
     positions = np.array(starts, np.int64)
-    ends = positions + [len(row) for row in rows]
+    ends = positions + np.array([len(row) for row in rows], np.int64)
     return PropertyScan(np.frombuffer(data, np.uint8), positions, ends, template)
 
 

@@ -30,6 +30,7 @@ def test_every_body_comes_back(codec, bodies):
 def test_what_is_small_or_would_not_shrink_is_left_alone(codec):
     bodies = pa.array(["x" * 99, "x" * 100, "é" * 60])
     packed, is_packed = compress_bodies(bodies, codec, threshold=100)
+    assert is_packed is not None
     assert is_packed.tolist() == [False, True, True]
     assert packed[0].as_py() == b"x" * 99
     assert inflate(packed[2].as_py(), compressed_flag(codec), 1_000) == "é".encode() * 60

@@ -83,7 +83,7 @@ def test_records_pass_the_broker_and_the_decoder(rows: list[Any], born: Any, sto
     buffer, sizes = encode_record_rows(
         "orders", outgoing, born_ms=times, born_host=born, store_host=store
     )
-    block = block_from_records(buffer, sizes.astype("<i4"), topic="orders")
+    block = block_from_records(buffer.data, sizes.astype("<i4").data, topic="orders")
     block.patch(3, 70, 0, 9000, store)
     schema = arrow_schema(["body", "properties", "queueOffset", "flag", "tags"])
     queue = QueueId("orders", "b", 3)
@@ -135,7 +135,7 @@ def test_entries_can_be_cut_anywhere() -> None:
 
 
 def test_slices_of_columns_are_encoded_as_they_look() -> None:
-    rows = [
+    rows: list[tuple[bytes, str | None, str | None, Any]] = [
         (b"body-%d" % row, f"tag{row}", None if row % 2 else f"key{row}", {"n": str(row)})
         for row in range(20)
     ]

@@ -10,6 +10,7 @@ from rocketmq_arrow.kernels import assemble as assembling
 from rocketmq_arrow.kernels.assemble import Constant, Ranges, Rows, assemble
 from rocketmq_wire.errors import LocalProtocolError
 
+Piece = Rows | Ranges | Constant
 TEXT = np.frombuffer(b"..aa.bbb.c", np.uint8)
 STARTS = np.array([2, 5, 8])
 ENDS = np.array([4, 8, 8])
@@ -18,7 +19,7 @@ MATRIX = np.frombuffer(b"112233", np.uint8).reshape(3, 2)
 
 def test_pieces_of_every_kind_are_joined_in_order() -> None:
     mask = np.array([True, False, True])
-    pieces = [
+    pieces: list[Piece] = [
         Constant(b"<"),
         Rows(MATRIX),
         Constant(b"|"),
@@ -56,7 +57,12 @@ def test_rows_are_the_same_whatever_the_sizes_of_their_pieces_are(sizes: list[in
     starts, ends = bounds_of(sizes)
     head = random.integers(0, 256, (len(sizes), 3), np.uint8)
     mask = np.arange(len(sizes)) % 3 == 0
-    pieces = [Rows(head), Ranges(text, starts, ends), Constant(b"ab"), Constant(b"!", mask)]
+    pieces: list[Piece] = [
+        Rows(head),
+        Ranges(text, starts, ends),
+        Constant(b"ab"),
+        Constant(b"!", mask),
+    ]
     rows, row_starts, row_sizes = assemble(pieces, len(sizes))
     expected = [
         head[row].tobytes()
@@ -79,7 +85,11 @@ def test_rows_of_one_size_are_laid_out_without_gaps() -> None:
 
 def test_no_rows_are_an_empty_buffer() -> None:
     none = np.empty(0, np.int64)
-    pieces = [Constant(b"<"), Ranges(TEXT, none, none), Rows(np.empty((0, 4), np.uint8))]
+    pieces: list[Piece] = [
+        Constant(b"<"),
+        Ranges(TEXT, none, none),
+        Rows(np.empty((0, 4), np.uint8)),
+    ]
     rows, starts, sizes = assemble(pieces, 0)
     assert (len(rows), len(starts), len(sizes)) == (0, 0, 0)
 

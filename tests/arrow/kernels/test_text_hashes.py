@@ -59,7 +59,8 @@ def scalar_sip_hash(text: bytes) -> int:
 def hashes_of(texts: list[bytes], seed: int = 7) -> list[int]:
     data, offsets = values_of(pa.array(texts, pa.binary()))
     seeds = np.full(len(texts), seed, np.uint64)
-    return content_hashes(data, offsets[:-1], offsets[1:], seeds).tolist()
+    hashes: list[int] = content_hashes(data, offsets[:-1], offsets[1:], seeds).tolist()
+    return hashes
 
 
 def test_the_order_42_hashes_as_the_official_clients_do() -> None:

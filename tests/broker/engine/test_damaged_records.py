@@ -6,6 +6,8 @@ clients would take a changed body for the one that was sent.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rocketmq_broker.engine.engine import Engine
@@ -103,7 +105,7 @@ def test_a_damaged_range_of_the_revive_topic_is_skipped_and_logged_once(
     revive_topic = REVIVE_TOPIC_PREFIX + broker.config.cluster_name
     real, failed = broker.store.read, []
 
-    def read(topic: str, queue_index: int, start: int, **more: int) -> object:
+    def read(topic: str, queue_index: int, start: int, **more: Any) -> object:
         if topic == revive_topic and queue_index == 3 and start < 2:
             failed.append(start)
             raise DamagedStoreError("00000", 7, "it changed", 1, 2)
@@ -135,7 +137,7 @@ def hide(broker: EngineUnderTest, monkeypatch, *queues: tuple[str, int]) -> None
     """Make reads of some queues fail as reads of a damaged range of the log do."""
     real = broker.store.read
 
-    def read(topic: str, queue_index: int, start: int, **more: int) -> object:
+    def read(topic: str, queue_index: int, start: int, **more: Any) -> object:
         if (topic, queue_index) in queues:
             raise DamagedStoreError("00000", 7, "it changed", 1, 2)
         return real(topic, queue_index, start, **more)

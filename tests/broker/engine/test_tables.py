@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription, TopicConfig
 ORDERS_0 = QueueId("orders", "broker-a", 0)
 
 
-class SavedFiles(dict):
+class SavedFiles(dict[str, Any]):
     """The last content saved under each name, passed through JSON as on the disk."""
 
     def save(self, name, content):
@@ -193,7 +194,8 @@ class TestCommittedOffsets:
         committed.commit("g", ORDERS_0, 9)
         committed.commit("g", QueueId("orders2", "broker-a", 0), 7)
         committed.delete_topic("orders")
-        assert (committed.topics("g"), committed.groups()) == (("orders2",), {"g"})
+        assert committed.topics("g") == ("orders2",)
+        assert committed.groups() == {"g"}
 
 
 def consumer(group, *subscriptions):

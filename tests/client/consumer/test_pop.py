@@ -16,6 +16,7 @@ from rocketmq_client.consumer.common.listener import ConsumeStatus
 from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
 from rocketmq_client.consumer.pop import PopConsumer
 from rocketmq_client.consumer.popping.acks import PopAcks
+from rocketmq_client.consumer.popping.messages import Popped
 from rocketmq_client.consumer.popping.puller import PopPuller, PopQueue
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
@@ -78,13 +79,18 @@ def test_an_unacknowledged_message_is_redelivered_with_its_attempts(
 ) -> None:
     topic.send(3)
     consumer = consumer_of(cluster, topic, invisible_ms=invisible_ms)
-    first = []
+    first: list[Popped] = []
     while len(first) < 3:
         first += consumer.receive(wait_ms=5_000)
     kept = next(one for one in first if one.message.body == b"1")
     assert consumer.ack(one for one in first if one is not kept) == []
-    again = []
-    until(lambda: bool(again) or bool(again.extend(consumer.receive(wait_ms=1_000))))
+    again: list[Popped] = []
+
+    def has_come_again() -> bool:
+        again.extend(consumer.receive(wait_ms=1_000))
+        return bool(again)
+
+    until(has_come_again)
     assert [one.message.body for one in again] == [b"1"]
     assert again[0].message.reconsume_times == 1
     assert again[0].message.topic == topic.name
@@ -260,11 +266,20 @@ def test_shutdown_hands_back_messages_that_no_listener_began_with(
     pop = PopSettings(invisible_ms=300_000)
     with PushConsumer(topic.connection, settings, listener, pop=pop) as consumer:
         assert begun.wait(30)
-        until(lambda: sum(q.pending for q in consumer._pops.assignment.owned.values()) >= 64)  # type: ignore[union-attr]
+        pops = consumer._pops
+        assert pops is not None
+
+        def are_pending() -> bool:
+            return sum(q.pending for q in pops.assignment.owned.values()) >= 64
+
+        until(are_pending)
+
         # The listener ends once the pool takes no more work, however slow this machine is.
-        stopping = threading.Thread(
-            target=lambda: (until(lambda: consumer._pool.is_closed), release.set())
-        )
+        def release_once_closed() -> None:
+            until(lambda: consumer._pool.is_closed)
+            release.set()
+
+        stopping = threading.Thread(target=release_once_closed)
         stopping.start()
     stopping.join()
     # The listener's message is acknowledged; the others are visible long before five minutes end.

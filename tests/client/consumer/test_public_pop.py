@@ -12,6 +12,7 @@ from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import config_from
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer import public_pop as public_pop_consumer
+from rocketmq_client.consumer.common import io_thread
 from rocketmq_client.consumer.pop import PoppedRecords
 from rocketmq_client.consumer.public_pop import PublicPopClient, PublicPopConsumer
 from rocketmq_client.producer.producer import Producer
@@ -141,7 +142,12 @@ def test_close_hands_back_messages_that_were_not_returned(
 ) -> None:
     consumer = begun(client, topic, invisible_ms=300_000)
     send(addresses, topic, *numbered(topic, 1))
-    until(lambda: bool(client.channel.turn(100)) or _has_arrived(consumer))
+
+    def has_arrived() -> bool:
+        client.channel.turn(100)
+        return _has_arrived(consumer)
+
+    until(has_arrived)
     consumer.close()
     other = client_of(addresses, topic)
     assert [m.body for m in stored(taken(PublicPopConsumer(other, topic), 1))] == [b"0"]
@@ -214,7 +220,7 @@ def test_messages_that_waited_unread_are_handed_back_and_redelivered(
     consumer = begun(client, topic, invisible_ms=SHORTEST_MS)
     # One message only: a second one may arrive by another receive, which is read.
     send(addresses, topic, *numbered(topic, 1))
-    now_ms, late_ms = public_pop_consumer.now_ms, 0
+    now_ms, late_ms = io_thread.now_ms, 0
     monkeypatch.setattr(public_pop_consumer, "now_ms", lambda: now_ms() + late_ms)
 
     def have_arrived() -> bool:

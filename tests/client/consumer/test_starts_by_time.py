@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def each_at(topic: Topic, offset: int) -> dict[QueueId, int]:
     return dict.fromkeys(topic.queues, offset)
 
 
-def by_time(time_ms: int | None) -> dict[str, object]:
+def by_time(time_ms: int | None) -> dict[str, Any]:
     return {"consume_from": ConsumeFrom.TIMESTAMP, "consume_timestamp_ms": time_ms}
 
 

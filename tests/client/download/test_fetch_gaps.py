@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from hypothesis import given, settings
@@ -23,7 +24,7 @@ def holes(draw: st.DrawFn) -> tuple[Scene, Changes, frozenset[int], int | None]:
         wanted = OffsetRange(ORDERS, 0, len(wanted))
     queue.is_first_out_of_range = draw(st.booleans())
     end = draw(st.integers(0, queue.end))
-    changes: list[tuple[int, object]] = []
+    changes: list[tuple[int, Callable[[SimulatedQueue], None]]] = []
     gone = set(range(queue.is_first_out_of_range))
     first = len(gone)
     if draw(st.booleans()):

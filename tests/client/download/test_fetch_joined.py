@@ -14,6 +14,7 @@ from support.simulated_queue import (
     SimulatedQueue,
     driver_of,
     fake_records,
+    next_pull,
     offsets_in,
     window_of,
 )
@@ -29,7 +30,7 @@ def found(start, next_begin, *, size=120, end=1_000_000):
 def begun(start=100, end=100_000, limits=LIMITS, *, size=120, queue_end=1_000_000):
     """A window that has seen one answer of 32 messages."""
     window = window_of(start, end, limits, times_max=TIMES)
-    first = window.next_pull(0)
+    first = next_pull(window, 0)
     assert first.times == 1
     reply = found(first.start, first.start + 32, size=size, end=queue_end)
     window.on_reply(first.ticket, reply, 1)
@@ -102,7 +103,7 @@ def test_filtered_pulls_go_one_by_one():
 def test_the_first_message_of_a_queue_is_asked_for_by_itself():
     """What is found there may be another message's record, which one narrow pull can tell."""
     window = window_of(0, 100_000, times_max=TIMES)
-    assert window.next_pull(0).times == 1
+    assert next_pull(window, 0).times == 1
 
 
 def test_a_short_answer_among_them_leaves_its_own_hole_and_no_other():

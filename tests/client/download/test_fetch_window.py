@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +27,9 @@ from support.simulated_queue import (
     SimulatedQueue,
     driver_of,
     fake_records,
+    next_pull,
     offsets_in,
+    take,
     window_of,
 )
 
@@ -92,18 +96,18 @@ def test_small_answers_are_joined_and_large_ones_are_handed_on_as_they_came():
     small = driver_of(window_of(0, 20_000), SimulatedQueue(0, 20_000)).run()
     assert len(small.chunks) < 20
     window = window_of(0, 10_000)
-    pull = window.next_pull(0)
+    pull = next_pull(window, 0)
     reply = found(0, 5_000)
     window.on_reply(pull.ticket, reply, 1)
-    chunk = window.take()
+    chunk = take(window)
     assert chunk.body is reply.records[0]
     assert chunk.expected_count == 5_000
 
 
 def test_a_filtered_chunk_names_no_expected_count():
     window = window_of(0, 10, is_filtered=True)
-    window.on_reply(window.next_pull(0).ticket, found(0, 10), 1)
-    assert window.take().expected_count is None
+    window.on_reply(next_pull(window, 0).ticket, found(0, 10), 1)
+    assert take(window).expected_count is None
 
 
 def test_a_filtered_read_passes_stretches_without_a_match():
@@ -116,22 +120,22 @@ def test_a_filtered_read_passes_stretches_without_a_match():
 
 def test_an_overlap_is_cut_away_from_the_chunk():
     window = window_of(0, 96)
-    window.on_reply(window.next_pull(0).ticket, found(0, 32), 1)
-    second, third = window.next_pull(1), window.next_pull(1)
+    window.on_reply(next_pull(window, 0).ticket, found(0, 32), 1)
+    second, third = next_pull(window, 1), next_pull(window, 1)
     window.on_reply(third.ticket, found(64, 96), 2)
     window.on_reply(second.ticket, found(32, 64), 3)
-    chunks = [window.take()]
+    chunks = [take(window)]
     assert [(chunk.start, chunk.end) for chunk in chunks] == [(0, 96)]
     assert offsets_in(chunks[0].body) == list(range(96))
 
 
 def test_a_late_or_doubled_answer_changes_nothing():
     window = window_of(0, 64)
-    pull = window.next_pull(0)
+    pull = next_pull(window, 0)
     window.on_reply(pull.ticket, found(0, 32), 1)
     window.on_reply(pull.ticket, found(0, 32), 2)
     window.on_failure(pull.ticket, DeadlineExceededError("a", "late"), 3)
-    assert window.next_pull(3).start == 32
+    assert next_pull(window, 3).start == 32
 
 
 # --- flow control ---------------------------------------------------------------------------
@@ -140,7 +144,7 @@ def test_a_late_or_doubled_answer_changes_nothing():
 def test_pulls_stop_at_the_message_limit_until_chunks_are_taken():
     window = window_of(0, 100_000, ReadLimits(messages_max=1_000, count_per_pull=32))
     for now_ms in range(200):
-        pulls = list(iter(lambda now_ms=now_ms: window.next_pull(now_ms), None))
+        pulls = list(iter(partial(window.next_pull, now_ms), None))
         for pull in pulls:
             window.on_reply(pull.ticket, found(pull.start, pull.start + 32), now_ms)
     assert window.held_bytes <= 1_000 * 120
@@ -153,7 +157,7 @@ def test_pulls_stop_at_the_byte_limit():
     limits = ReadLimits(bytes_max=100_000, count_per_pull=32)
     window = window_of(0, 100_000, limits)
     for now_ms in range(200):
-        for pull in list(iter(lambda now_ms=now_ms: window.next_pull(now_ms), None)):
+        for pull in list(iter(partial(window.next_pull, now_ms), None)):
             window.on_reply(pull.ticket, found(pull.start, pull.start + 32, size=1_000), now_ms)
     assert 32_000 <= window.held_bytes <= 100_000
 
@@ -163,7 +167,7 @@ def test_pulls_stop_at_the_span_limit():
     window = window_of(0, 100_000, limits)
     furthest = 0
     for now_ms in range(50):
-        for pull in list(iter(lambda now_ms=now_ms: window.next_pull(now_ms), None)):
+        for pull in list(iter(partial(window.next_pull, now_ms), None)):
             furthest = max(furthest, pull.start + pull.count_max)
             window.on_reply(pull.ticket, found(pull.start, pull.start + 10), now_ms)
     assert furthest == 100
@@ -243,20 +247,20 @@ def test_an_answer_that_goes_backwards_breaks_the_protocol():
     window = window_of(100, 200)
     reply = PullReply(PullStatus.NO_NEW_MESSAGE, 99, 0, 1_000)
     with pytest.raises(RemoteProtocolError, match="earlier 99"):
-        window.on_reply(window.next_pull(0).ticket, reply, 1)
+        window.on_reply(next_pull(window, 0).ticket, reply, 1)
 
 
 @pytest.mark.parametrize("reply", [found(0, 0), PullReply(PullStatus.FOUND, 9, 0, 50)])
 def test_messages_found_without_bytes_or_offsets_break_the_protocol(reply):
     window = window_of(0, 50)
     with pytest.raises(RemoteProtocolError):
-        window.on_reply(window.next_pull(0).ticket, reply, 1)
+        window.on_reply(next_pull(window, 0).ticket, reply, 1)
 
 
 def test_a_refusal_that_cannot_pass_is_raised_at_once():
     window = window_of(0, 50)
     with pytest.raises(NotAuthorizedError):
-        window.on_failure(window.next_pull(0).ticket, broker_error(16, "closed"), 1)
+        window.on_failure(next_pull(window, 0).ticket, broker_error(16, "closed"), 1)
 
 
 def test_a_refusal_that_may_pass_is_retried_for_the_outage_and_then_raised():

@@ -11,11 +11,18 @@ from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
 QUEUE = QueueId("orders", "broker-a", 0)
 
 
+def asked(watch, now_ms, turn, *, is_awaited=True):
+    """The request that the watch sends next."""
+    request = watch.next_request(now_ms, turn, is_awaited=is_awaited)
+    assert request is not None
+    return request
+
+
 def held_at(end):
     watch = QueueWatch(QUEUE, "readers")
     watch.next_request(0, 1)
     watch.on_answer(OffsetReply(end), 1)
-    request, _ = watch.next_request(1, 1, is_awaited=True)
+    request, _ = asked(watch, 1, 1)
     assert isinstance(request, PullMessages)
     return watch, request
 
@@ -26,14 +33,15 @@ def test_nothing_is_asked_without_demand():
 
 def test_the_end_is_asked_for_once_and_a_pull_is_held_there_while_a_caller_waits():
     watch = QueueWatch(QUEUE, "readers")
-    request, _ = watch.next_request(0, 1)
+    request, _ = asked(watch, 0, 1, is_awaited=False)
     assert request == GetMaxOffset(QUEUE)
     assert watch.next_request(0, 1) is None
     assert not watch.is_settled(1)
     watch.on_answer(OffsetReply(42), 1)
     assert (watch.end, watch.is_settled(1)) == (42, True)
     assert watch.next_request(1, 1) is None
-    pull, timeout_ms = watch.next_request(1, 1, is_awaited=True)
+    pull, timeout_ms = asked(watch, 1, 1)
+    assert isinstance(pull, PullMessages)
     assert (pull.start, pull.suspend_ms, pull.count_max, pull.commit) == (42, HOLD_MS, 1, None)
     assert timeout_ms > HOLD_MS + 5_000
 
@@ -43,9 +51,11 @@ def test_new_demand_asks_for_the_end_again_before_a_pull_is_held():
     watch.next_request(0, 1)
     watch.on_answer(OffsetReply(42), 1)
     assert not watch.is_settled(2)
-    assert watch.next_request(2, 2, is_awaited=True)[0] == GetMaxOffset(QUEUE)
+    assert asked(watch, 2, 2)[0] == GetMaxOffset(QUEUE)
     watch.on_answer(OffsetReply(43), 3)
-    assert watch.next_request(3, 2, is_awaited=True)[0].start == 43
+    pull, _ = asked(watch, 3, 2)
+    assert isinstance(pull, PullMessages)
+    assert pull.start == 43
 
 
 def test_while_a_pull_is_held_nothing_is_asked_for_any_demand():

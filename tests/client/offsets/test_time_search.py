@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rocketmq_client.offsets.bounds import ask_bounds, search_times
 from rocketmq_client.offsets.time_search import TimeSearch
-from rocketmq_wire.errors import ConnectError, RocketMQError
+from rocketmq_wire.errors import ConnectError, RocketMQError, raise_first
 from rocketmq_wire.model import Bounds, Host, QueueId, StoredMessage
 from rocketmq_wire.records.record import encode_record
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
@@ -151,7 +151,7 @@ def test_bounds_are_never_inside_out(start, end):
     def ask(requests):
         return [OffsetReply(start if isinstance(r, GetMinOffset) else end) for _, r in requests]
 
-    bounds = ask_bounds(ask, [QUEUE])[QUEUE]
+    bounds = raise_first(ask_bounds(ask, [QUEUE]))[QUEUE]
     assert 0 <= bounds.start <= bounds.end
 
 

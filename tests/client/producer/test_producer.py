@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import cast
 
 import pytest
 
@@ -10,7 +11,9 @@ from rocketmq_client.cluster import Cluster
 from rocketmq_client.errors import SendOutcomeUnknownError
 from rocketmq_client.producer.column_batches import count_on
 from rocketmq_client.producer.producer import Producer
+from rocketmq_client.producer.send_queue import Sent
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.contract import Transport
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.messages import SendMessage, SendReply, SendStatus
 
@@ -50,10 +53,17 @@ class AnsweringTransport:
         return [(ticket, STORED) for ticket in done]
 
 
+def cluster_of(events):
+    transport = cast(Transport, AnsweringTransport(events))
+    return Cluster(ConnectionSettings(name_servers=("a:1",)), transport)
+
+
 def sends_of(bodies):
     """What happens when requests with these bodies are made and sent, one queue each."""
-    events = []
-    cluster = Cluster(ConnectionSettings(name_servers=("a:1",)), AnsweringTransport(events))
+    events: list[str] = []
+    cluster = Cluster(
+        ConnectionSettings(name_servers=("a:1",)), cast(Transport, AnsweringTransport(events))
+    )
 
     def source():
         for number, body in enumerate(bodies):
@@ -79,13 +89,15 @@ def test_small_requests_are_handed_over_together():
 
 
 def test_an_exception_of_the_source_comes_after_the_outcomes_before_it():
-    cluster = Cluster(ConnectionSettings(name_servers=("a:1",)), AnsweringTransport([]))
+    cluster = Cluster(
+        ConnectionSettings(name_servers=("a:1",)), cast(Transport, AnsweringTransport([]))
+    )
 
     def source():
         yield SendMessage("p", QUEUES[0], 0, b"a")
         raise ValueError("line 2 is no JSON")
 
-    outcomes = []
+    outcomes: list[Sent] = []
     with pytest.raises(ValueError, match="line 2"):
         outcomes.extend(Producer(cluster).send_many(source()))
     assert [sent.result for sent in outcomes] == [STORED]

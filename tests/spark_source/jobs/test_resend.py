@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 from pyspark_rocketmq.jobs.rate_limit import at_rate, pace
 from pyspark_rocketmq.jobs.resend import _LIFE
@@ -63,7 +66,7 @@ def test_a_rate_below_one_row_a_second_works():
 @pytest.mark.parametrize(("rate", "tasks"), [(0, 1), (-1, 1), (5, 0)])
 def test_what_is_no_rate_is_refused(rate, tasks):
     with pytest.raises(ValueError, match="no rate"):
-        at_rate(None, rate, tasks)
+        at_rate(cast(DataFrame, None), rate, tasks)
 
 
 def test_no_property_that_would_act_again_is_sent_again():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
@@ -63,7 +64,7 @@ def reader(broker: Broker, topic: str, **options: str) -> LookupReader:
     return made
 
 
-def rows(made: LookupReader) -> list[dict[str, object]]:
+def rows(made: LookupReader) -> list[dict[str, Any]]:
     return [
         row for task in made.partitions() for batch in made.read(task) for row in batch.to_pylist()
     ]

@@ -163,7 +163,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWorld]:
     monkeypatch.setattr(partition_read, "_idle", {})
     yield world
     for clusters in partition_read._idle.values():
-        for cluster in clusters:
+        for _, cluster in clusters:
             cluster.close()
 
 

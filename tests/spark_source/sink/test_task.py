@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -22,7 +23,7 @@ from pyspark_rocketmq.sink.encoding.plan import sink_plan
 from pyspark_rocketmq.sink.encoding.requests import SinkRequests
 from pyspark_rocketmq.sink.encoding.routes import RetryingQueues
 from pyspark_rocketmq.sink.encoding.schema import SinkColumns
-from pyspark_rocketmq.sink.task import write_task
+from pyspark_rocketmq.sink.task import TaskWritten, write_task
 from pyspark_rocketmq.sink.transactional.commit import send_half_messages
 from pyspark_rocketmq.sink.writers import batch_write_id, stream_writer
 from pyspark_rocketmq.source import RocketMQDataSource
@@ -104,7 +105,9 @@ def task(
 ) -> int:
     is_grpc = settings.endpoints is not None
     plan = plan_of(settings, is_grpc=is_grpc)
-    return write_task(plan, WriteId("write", "0", 0), batches, had_topics=had_topics).rows
+    report = write_task(plan, WriteId("write", "0", 0), batches, had_topics=had_topics)
+    assert isinstance(report, TaskWritten)
+    return report.rows
 
 
 def plan_of(settings: ConnectionSettings, *, is_grpc: bool) -> SinkPlan:
@@ -248,7 +251,7 @@ def test_a_topic_whose_masters_are_away_is_neither_missing_nor_closed():
     route = Route((QueueSet("one", 2, 2, PERMISSION_WRITE),), brokers)
     fake = SimpleNamespace(route=lambda _: route)
     with pytest.raises(ConnectError, match="one: its master is unavailable"):
-        Producer(fake).queues(TOPIC)
+        Producer(cast(Cluster, fake)).queues(TOPIC)
 
 
 def test_a_task_that_succeeds_has_stored_every_row(proxied, cluster):

@@ -21,6 +21,8 @@ class Source(Protocol):
 
     driver: StreamDriver
 
+    def __init__(self, **options: str) -> None: ...
+
     def put(self, count: int) -> None: ...
 
 
@@ -56,7 +58,7 @@ class Pop:
     def __init__(self, **options: str) -> None:
         self.world = PopWorld()
         self._count = 0
-        self.driver: StreamDriver = driver_of(self.world, **options)
+        self.driver: StreamDriver = driver_of(self.world, backlog=0, **options)
 
     def put(self, count: int) -> None:
         for _ in range(count):

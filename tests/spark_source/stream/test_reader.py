@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from pyspark_rocketmq.errors import DataLossError
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
+from pyspark_rocketmq.read.partitions import RangePartition
 from pyspark_rocketmq.source import RocketMQDataSource
 from pyspark_rocketmq.stream.admission import ReadAllAvailable, ReadMaxRows
 from pyspark_rocketmq.stream.reader import StreamReader
@@ -246,6 +247,7 @@ def test_a_logged_batch_is_left_to_its_tasks_while_the_cluster_is_unavailable(
     end = made.latestOffset(start)
     away = reader(nameServer="127.0.0.1:1", connectTimeoutMs="300")
     (partition,) = away.partitions(start, end)
+    assert isinstance(partition, RangePartition)
     assert partition.ranges == (OffsetRange(queue, 0, 10),)
     assert "cannot find out whether the logged batch's messages are still there" in caplog.text
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_wire.errors import FrameTooLargeError, LocalProtocolError, RemoteProtocolError
+from rocketmq_wire.model import buffer_size
 from rocketmq_wire.remoting.frames import (
     FRAME_SIZE_MAX,
     Frame,
     FrameDecoder,
-    buffer_size,
     encode_frame,
     encode_frame_head,
 )
@@ -314,7 +314,7 @@ def test_the_decoder_knows_whether_a_connection_may_close():
 def test_any_frames_survive_any_cuts(frames: list[Frame], staging_size: int, sizes: list[int]):
     data = b"".join(encode_frame(frame) for frame in frames)
     decoder = FrameDecoder(staging_size=staging_size)
-    pieces = []
+    pieces: list[bytes] = []
     while data:
         size = sizes[len(pieces) % len(sizes)]
         pieces.append(data[:size])

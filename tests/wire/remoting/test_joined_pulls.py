@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.remoting.frames import Frame, encode_frame
 from rocketmq_wire.remoting.headers import FLAG_REPLY, Header, HeaderCodec, encode_header
 from rocketmq_wire.remoting.joined_pulls import AnswerShape, learn_shape
-from rocketmq_wire.remoting.session import ClientSession, ServerSession
+from rocketmq_wire.remoting.session import ClientSession, Completed, ServerSession
 from rocketmq_wire.requests.messages import PullReplies, PullReply, PullStatus
 from rocketmq_wire.signing import Credentials
 from support.golden_frames import PULLS, golden_frame
@@ -72,6 +73,7 @@ def test_what_real_brokers_answer_has_a_shape(version, name, queue):
     fields = {**header.ext_fields, "nextBeginOffset": "9876543210", "minOffset": "77"}
     other = encode_header(replace(header, opaque=2**31 - 1, ext_fields=fields))
     numbers = shape.match(b"xx" + other + b"yy", 2, 2 + len(other))
+    assert numbers is not None
     assert numbers[:3] == (b"2147483647", b"9876543210", b"77")
 
 
@@ -182,7 +184,13 @@ def test_answers_in_any_order_and_any_pieces_come_as_one(codec, order, step, kno
     assert session.late_count == 0
 
 
-ODD = {
+def joined_reply(done: Completed) -> PullReply:
+    """The answer to a pull, which may have been joined of several."""
+    assert isinstance(done.result, PullReply)
+    return done.result
+
+
+ODD: dict[str, dict[str, Any]] = {
     "short": {"next_begin": STARTS[2] + 20},
     "far": {"next_begin": STARTS[2] + 40},
     "empty": {"body": b""},
@@ -208,6 +216,7 @@ def test_one_that_is_not_what_was_planned_leaves_all_as_they_came(odd, knows_sha
         assert isinstance(found, BrokerError)
         assert found.code == 2
     else:
+        assert isinstance(found, PullReply)
         assert found.next_begin == ODD[odd].get("next_begin", STARTS[2] + WIDTH)
     for one, index in zip(answers, (0, 1, 3), strict=True):
         assert one == PullReply(
@@ -225,7 +234,8 @@ def test_the_suggested_replica_and_the_bounds_are_those_of_the_answers():
     for index in range(4):
         receive(session, answer(opaque + index, index, suggested=1, low=3, high=2_000 + index))
     (done,) = completed(session)
-    assert (done.result.suggested_broker_id, done.result.start, done.result.end) == (1, 3, 2_003)
+    reply = joined_reply(done)
+    assert (reply.suggested_broker_id, reply.start, reply.end) == (1, 3, 2_003)
 
 
 def test_a_server_that_answers_in_ever_new_ways_is_still_understood():
@@ -235,8 +245,8 @@ def test_a_server_that_answers_in_ever_new_ways_is_still_understood():
         for index in range(4):
             receive(session, answer(opaque + index, index, remark=f"remark {number}"))
         (done,) = completed(session)
-        assert done.result.remark == f"remark {number}"
-        assert done.result.records == tuple(BODIES)
+        assert joined_reply(done).remark == f"remark {number}"
+        assert joined_reply(done).records == tuple(BODIES)
 
 
 def test_other_answers_come_between_them():
@@ -247,7 +257,7 @@ def test_other_answers_come_between_them():
     assert [done.opaque for done in completed(session)] == [other]
     receive(session, answer(single, 0, next_begin=39))
     (alone,) = completed(session)
-    assert (alone.opaque, alone.result.next_begin) == (single, 39)
+    assert (alone.opaque, joined_reply(alone).next_begin) == (single, 39)
     receive(session, *(answer(opaque + index, index) for index in (1, 2, 3)))
     assert [done.opaque for done in completed(session)] == [opaque]
 
@@ -304,7 +314,7 @@ def test_an_answer_that_comes_twice_is_late_the_second_time():
     assert completed(session) == []
     assert session.late_count == 1
     receive(session, *(answer(opaque + index, index) for index in (1, 2, 3)))
-    assert completed(session)[0].result.records == tuple(BODIES)
+    assert joined_reply(completed(session)[0]).records == tuple(BODIES)
 
 
 def test_answers_complete_before_a_protocol_error_are_returned():
@@ -346,8 +356,8 @@ def test_very_many_under_way_stay_apart():
             receive(session, answer(opaque + index, index, body=body, next_begin=next_begin))
     for done in completed(session):
         begin = under_way.pop(done.opaque)
-        assert done.result.next_begin == begin + 4 * WIDTH
-        assert done.result.records == tuple(
+        assert joined_reply(done).next_begin == begin + 4 * WIDTH
+        assert joined_reply(done).records == tuple(
             b"%d" % (begin + (index + 1) * WIDTH) for index in range(4)
         )
     assert not under_way

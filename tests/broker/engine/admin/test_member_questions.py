@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rocketmq_broker.broker import Broker
@@ -144,7 +146,7 @@ def test_unexpected_replies_are_dropped(tool, member):
 
 
 def test_calls_have_a_limit_and_unreachable_members_an_answer():
-    results = []
+    results: list[Any] = []
     calls = MemberCalls()
     nobody = AskMembers((Member("g", "c@1", 5),), GetClientOffsets("g", "t"), lambda _: Done())
     calls.begin(nobody, results.append)

@@ -11,7 +11,7 @@ from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.groups import CheckSubscription, Heartbeat
 from rocketmq_wire.requests.messages import PullMessages, PullStatus, SendMessage
 from rocketmq_wire.requests.topics import CreateTopic
-from support.engines import NOW_MS, EngineUnderTest, offsets_of, queue_of, reply_of
+from support.engines import NOW_MS, EngineUnderTest, offsets_of, pull_reply, queue_of
 
 ORDERS_0 = queue_of("orders")
 
@@ -77,7 +77,7 @@ def test_a_held_pull_waits_behind_messages_that_do_not_match(broker):
     hold = broker.resumed(hold)
     assert hold.start == 1
     send(broker, a="1")
-    assert offsets_of(reply_of(broker.resumed(hold))) == [1]
+    assert offsets_of(pull_reply(broker.resumed(hold))) == [1]
 
 
 def test_wrong_expression_in_a_pull_filters_nothing_as_in_rocketmq(broker):

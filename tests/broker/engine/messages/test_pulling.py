@@ -13,7 +13,7 @@ from rocketmq_wire.requests.groups import Heartbeat
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset
 from rocketmq_wire.requests.topics import CreateTopic
-from support.engines import NOW_MS, EngineUnderTest, offsets_of, queue_of, reply_of
+from support.engines import NOW_MS, EngineUnderTest, offsets_of, pull_reply, queue_of
 from support.storage_blocks import bodies_of
 
 ORDERS_0 = queue_of("orders")
@@ -205,7 +205,7 @@ class TestWaiting:
     def test_arrival_answers_it(self, broker):
         hold = broker.held(pull(suspend_ms=1_000))
         filled(broker, 2)
-        reply = reply_of(broker.resumed(hold))
+        reply = pull_reply(broker.resumed(hold))
         assert (reply.status, offsets_of(reply)) == (FOUND, [0, 1])
 
     def test_wake_up_for_nothing_keeps_the_deadline(self, broker):
@@ -220,12 +220,12 @@ class TestWaiting:
         moved = broker.resumed(hold)
         assert (moved.start, moved.request.start, moved.expires_at_ms) == (3, 3, NOW_MS + 1_000)
         filled(broker, 1, tags="A")
-        assert offsets_of(reply_of(broker.resumed(moved))) == [3]
+        assert offsets_of(pull_reply(broker.resumed(moved))) == [3]
 
     def test_the_reply_after_the_wait_is_behind_the_examined_messages(self, broker):
         hold = broker.held(pull(suspend_ms=1_000, subscription=Subscription("A")))
         filled(broker, 3, tags="B")
-        reply = reply_of(broker.resumed(broker.resumed(hold), is_final=True))
+        reply = pull_reply(broker.resumed(broker.resumed(hold), is_final=True))
         assert (reply.status, reply.next_begin) == (NO_NEW, 3)
 
     def test_pull_that_waits_in_a_deleted_topic_is_refused(self, broker):

@@ -78,6 +78,7 @@ class TestSharedQueues:
 
         def assigned(number):
             reply = broker.ask(QueryAssignment(GROUP, TOPIC, f"c@{number}"))
+            assert reply.assignments is not None
             assert {one.mode for one in reply.assignments} == {ConsumeMode.POP}
             return [one.queue.index for one in reply.assignments]
 

@@ -185,6 +185,7 @@ def restarted(broker: EngineUnderTest) -> MemoryFiles:
     broker.make_visible()
     broker.save_files()
     broker.store.close()
+    assert isinstance(broker.files, MemoryFiles)
     return broker.files
 
 

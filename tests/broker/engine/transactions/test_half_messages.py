@@ -169,7 +169,7 @@ def test_half_messages_in_batches_or_with_delays_are_refused(broker: EngineUnder
         broker.ask(SendBatch("p", ORDERS, broker.now_ms, b"entries", half))
     for name in ("DELAY", "TIMER_DELIVER_MS"):
         with pytest.raises(BrokerError, match="cannot be a delayed one"):
-            send_half(broker, **{name: "3"})
+            send_half(broker, b"x", **{name: "3"})
 
 
 def test_a_missing_producer_group_is_that_of_the_sender(broker: EngineUnderTest) -> None:
@@ -242,6 +242,7 @@ def reopened(broker: EngineUnderTest, *, is_saved: bool = False) -> EngineUnderT
     """The broker restarted after a kill, with its files saved before if `is_saved`."""
     if is_saved:
         broker.save_files()
+    assert isinstance(broker.files, CrashFiles)
     again = EngineUnderTest(CrashFiles.of(broker.files.state()), flush="sync")
     again.now_ms = broker.now_ms
     again.ask(Heartbeat("c@1", ("p",)))

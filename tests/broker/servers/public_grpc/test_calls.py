@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import grpc
 import pytest
 
@@ -9,7 +11,13 @@ from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.grpc.public.messages import put_timestamp
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.requests.groups import ListGroupClients, PutGroup
-from rocketmq_wire.requests.members import ConsumeDirectly, ConsumeResult, GetRunningInfo
+from rocketmq_wire.requests.members import (
+    ConsumeDirectly,
+    ConsumeDirectlyReply,
+    ConsumeResult,
+    GetRunningInfo,
+    RunningInfoReply,
+)
 from rocketmq_wire.requests.messages import PullMessages, SendMessage
 from rocketmq_wire.requests.topics import CreateTopic
 from rocketmq_wire.stubs import public
@@ -121,7 +129,8 @@ class TestClients:
 
     def test_what_is_no_message_is_refused_inside_the_answer(self, broker):
         with grpc.insecure_channel(broker.endpoints) as channel:
-            content = channel.unary_unary(f"/{public.SERVICE}/QueryRoute")(
+            call: Any = channel.unary_unary
+            content = call(f"/{public.SERVICE}/QueryRoute")(
                 b"\xff", metadata=[("x-mq-client-id", "c")], timeout=20
             )
         reply = public.parse("QueryRouteResponse", content)
@@ -284,6 +293,7 @@ class TestCommands:
             peer.say(status=status, verify_message_result=result)
             completed = other.next_completed()
         assert completed.opaque == opaque
+        assert isinstance(completed.result, ConsumeDirectlyReply)
         assert completed.result.result is ConsumeResult.LATER
 
     def test_tools_see_the_threads_of_a_member(self, broker, peer, tool, topic):
@@ -296,7 +306,7 @@ class TestCommands:
                 nonce=nonce, thread_stack_trace="main: waiting"
             )
             peer.say(thread_stack_trace=trace)
-            info = other.next_completed().result
+            info = other.next_reply(RunningInfoReply)
         assert info.properties["THREAD_STACK_TRACE"] == "main: waiting"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import cast
 
 import pytest
 
@@ -14,6 +15,7 @@ from rocketmq_broker.servers.public_grpc.receiving import Receives
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
 from rocketmq_broker.servers.shell.shell import EngineShell, now_ms
+from rocketmq_broker.storage.store import Store
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.grpc.public.messages import put_duration
 from rocketmq_wire.model import TopicConfig
@@ -154,7 +156,7 @@ def test_a_cancelled_call_gives_its_messages_back(peer, consumer, topic):
     first = public.parse("ReceiveMessageResponse", next(call))
     assert first.status.code == PublicCode.OK
     call.cancel()
-    came = set()
+    came: set[bytes] = set()
     while came != bodies:
         # Each waits for up to 5 s; the time after which all would come again is a minute.
         code, messages = consumer.receive(
@@ -195,7 +197,7 @@ class TestRenewals:
                 for popped in found:
                     renewals.add(CLIENT, GROUP, TOPIC, popped.handle.text())
             store = Syncs(engine.store)
-            shell = EngineShell(engine.engine, store, engine.config)
+            shell = EngineShell(engine.engine, cast(Store, store), engine.config)
             await shell.start()
             try:
                 renewing = asyncio.ensure_future(

@@ -136,7 +136,8 @@ class TestAnswers:
                 for number in range(1_000_000, 1_002_000)
             ]
             peer.socket.sendall(slow + b"".join(small))
-            decoder, answered = FrameDecoder(), []
+            decoder = FrameDecoder()
+            answered: list[int] = []
             while len(answered) < 1 + len(small):
                 size = peer.socket.recv_into(decoder.next_buffer())
                 assert size, "the broker closed the connection"
@@ -172,7 +173,7 @@ class TestLongPolling:
             peer.start(pull(suspend_ms=15_000))
             peer.call(GetMaxOffset(ORDERS_0))
             broker.stop()
-            assert peer.next_completed().result.status is PullStatus.NO_NEW_MESSAGE
+            assert peer.next_reply(PullReply).status is PullStatus.NO_NEW_MESSAGE
             assert peer.is_closed_by_broker()
 
     def test_more_waiting_pulls_than_allowed_are_answered_at_once(self):
@@ -236,7 +237,7 @@ class TestBulk:
                 peer.call(send(body))
             opaques = [peer.start(pull()) for _ in range(4)]
             for _ in opaques:
-                records = b"".join(peer.next_completed().result.records)
+                records = b"".join(peer.next_reply(PullReply).records)
                 assert bodies_of([memoryview(records)]) == [body] * 24
 
     def test_reader_that_takes_nothing_is_read_from_no_more(self):
@@ -321,7 +322,7 @@ def test_idle_connection_is_closed_unless_a_pull_waits_for_it():
         waiting.call(CreateTopic(TopicConfig("orders")))
         waiting.start(pull(suspend_ms=2_500))
         assert idle.is_closed_by_broker()
-        assert waiting.next_completed().result.status is PullStatus.NO_NEW_MESSAGE
+        assert waiting.next_reply(PullReply).status is PullStatus.NO_NEW_MESSAGE
 
 
 def test_wildcard_broker_advertises_the_address_the_client_used():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from typing import cast
 
 from rocketmq_broker.servers.shell.housekeeping import (
     INDEX_LAG_SIZE_MAX,
@@ -15,6 +16,7 @@ from rocketmq_broker.servers.shell.housekeeping import (
 )
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.settings import CleanReport
+from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerBusyError
 from support.engines import EngineUnderTest
 
@@ -42,7 +44,7 @@ def logged_by(caplog, *reports):
     async def run():
         broker = EngineUnderTest()
         store = Cleaned(broker.store, *reports)
-        housekeeping = Housekeeping(broker.engine, store, broker.config)
+        housekeeping = Housekeeping(broker.engine, cast(Store, store), broker.config)
         for _ in reports:
             await housekeeping.clean()
         await housekeeping.end()
@@ -101,14 +103,14 @@ def test_work_that_the_disk_refuses_is_tried_again_after_a_while(monkeypatch, ca
     assert pauses == [0.05, 0.05, 0.05, 0.05, 1.0, 0.05]
 
 
-def test_a_comparison_that_the_disk_refuses_is_logged(caplog):
+def test_a_comparison_that_the_disk_refuses_is_logged(caplog, monkeypatch):
     broker = EngineUnderTest()
 
     def refuse():
         raise StorageError("commitlog/0", 0, "Input/output error")
 
     async def run():
-        broker.store.verify_step = refuse
+        monkeypatch.setattr(broker.store, "verify_step", refuse)
         housekeeping = Housekeeping(broker.engine, broker.store, broker.config)
         for _ in range(20_000):
             if caplog.records:

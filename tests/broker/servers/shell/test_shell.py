@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from dataclasses import replace
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from rocketmq_arrow.encode.rows import encode_records
 from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_broker.storage.errors import StorageError
+from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
@@ -58,7 +60,7 @@ def run(scenario, **settings):
     async def whole():
         broker = EngineUnderTest(**{"flush": "sync", **settings})
         disk = Disk(broker.store)
-        shell = EngineShell(broker.engine, disk, broker.config)
+        shell = EngineShell(broker.engine, cast(Store, disk), broker.config)
         await shell.start()
         try:
             await shell.ask(CreateTopic(TopicConfig("orders", 2, 2)), PEER)
@@ -207,7 +209,7 @@ def test_sends_that_wait_for_a_sync_that_fails_are_refused(caplog):
         end = disk.appended_end
         disk.gate.set()
         errors = await asyncio.gather(*sends, return_exceptions=True)
-        return [error.code for error in errors], disk.appended_end - end
+        return [getattr(error, "code", None) for error in errors], disk.appended_end - end
 
     with caplog.at_level(logging.CRITICAL):
         # The outcome of the first is unknown; the others were never written and may be sent again.

@@ -54,6 +54,10 @@ class TestHeldPulls:
         assert not pulls.is_full
 
 
+def fail(unexpected: object) -> None:
+    pytest.fail(f"called with {unexpected!r}")
+
+
 class Disk:
     """A log whose sync ends when the test releases it."""
 
@@ -77,8 +81,9 @@ async def entered(disk):
 
 def test_sends_that_come_during_a_sync_share_the_next_one():
     async def scenario():
-        disk, durable = Disk(), []
-        commit = GroupCommit(disk.sync, on_durable=durable.append, on_failure=pytest.fail)
+        disk = Disk()
+        durable: list[int] = []
+        commit = GroupCommit(disk.sync, on_durable=durable.append, on_failure=fail)
         disk.appended = 1
         commit.order(1)
         await entered(disk)
@@ -96,8 +101,9 @@ def test_sends_that_come_during_a_sync_share_the_next_one():
 
 def test_what_a_sync_reached_is_not_synced_again():
     async def scenario():
-        disk, durable = Disk(), []
-        commit = GroupCommit(disk.sync, on_durable=durable.append, on_failure=pytest.fail)
+        disk = Disk()
+        durable: list[int] = []
+        commit = GroupCommit(disk.sync, on_durable=durable.append, on_failure=fail)
         disk.appended = 3
         for end in (1, 2, 3):
             commit.order(end)
@@ -110,9 +116,10 @@ def test_what_a_sync_reached_is_not_synced_again():
 
 def test_a_failed_sync_is_reported_and_the_thread_ends_cleanly():
     async def scenario():
-        disk, failures = Disk(), []
+        disk = Disk()
+        failures: list[Exception] = []
         disk.error = OSError("no space")
-        commit = GroupCommit(disk.sync, on_durable=pytest.fail, on_failure=failures.append)
+        commit = GroupCommit(disk.sync, on_durable=fail, on_failure=failures.append)
         commit.order(1)
         disk.release.release()
         await commit.finish()

@@ -22,6 +22,7 @@ from rocketmq_broker.storage.errors import ConfigFileError
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import raise_first
 from rocketmq_wire.model import Message, TopicConfig
 
 DAMAGE = {
@@ -107,7 +108,7 @@ def test_without_topics_json_a_topic_is_created_again_with_its_messages(
         with open_cluster(settings) as cluster:
             cluster.create_topic(TopicConfig("orders", 1, 1))
             (queue,) = cluster.queues("orders")
-            (bounds,) = cluster.bounds([queue]).values()
+            (bounds,) = raise_first(cluster.bounds([queue])).values()
             assert (bounds.start, bounds.end) == (0, 1)
 
 

@@ -163,7 +163,11 @@ def test_a_broker_compares_by_itself_and_tells_who_reads_damaged_log(caplog) -> 
             with pytest.raises(BrokerError, match="rmq fsck") as viewed:
                 await shell.ask(ViewMessage(position), PEER)
             found = await shell.ask(PullMessages("g", queue_of("orders"), 20, 100), PEER)
-            return pulled.value, viewed.value, bodies_of(found.records)
+            return (
+                pulled.value,
+                viewed.value,
+                bodies_of([memoryview(part) for part in found.records]),
+            )
         finally:
             await shell.stop_serving()
             await shell.close()

@@ -21,6 +21,7 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.model import (
     Bounds,
     OffsetRange,
+    QueueId,
     Subscription,
 )
 from rocketmq_wire.requests.messages import PullMessages
@@ -111,7 +112,7 @@ def test_words_that_a_broker_is_too_old_for_are_refused_before_any_row(broker, t
 def test_a_download_survives_a_broker_that_restarts(broker, transport):
     limits = ReadLimits(messages_max=400, count_per_pull=50)
     generator = transport.read_ranges(ranges_of(0, 5_000), ReadSpec("readers", limits=limits))
-    offsets = {queue: [] for queue in QUEUES}
+    offsets: dict[QueueId, list[int]] = {queue: [] for queue in QUEUES}
     for number, chunk in enumerate(generator):
         offsets[chunk.queue] += offsets_in(chunk.body)
         if number in (3, 20):
@@ -246,7 +247,7 @@ def test_an_abandoned_download_leaves_the_transport_usable(transport):
 def test_a_download_resumes_after_its_transport_was_closed(transport):
     limits = ReadLimits(messages_max=100, count_per_pull=10)
     generator = transport.read_ranges(ranges_of(0, 300), ReadSpec("readers", limits=limits))
-    offsets = {queue: [] for queue in QUEUES}
+    offsets: dict[QueueId, list[int]] = {queue: [] for queue in QUEUES}
     for number, chunk in enumerate(generator):
         offsets[chunk.queue] += offsets_in(chunk.body)
         if number % 5 == 0:
@@ -268,7 +269,7 @@ def test_waiting_for_a_broker_that_is_down_costs_next_to_nothing(broker, transpo
 def test_calls_work_while_a_download_is_held(transport):
     limits = ReadLimits(messages_max=100, count_per_pull=10)
     generator = transport.read_ranges(ranges_of(0, 300), ReadSpec("readers", limits=limits))
-    offsets = {queue: [] for queue in QUEUES}
+    offsets: dict[QueueId, list[int]] = {queue: [] for queue in QUEUES}
     for chunk in generator:
         offsets[chunk.queue] += offsets_in(chunk.body)
         reply = transport.call(GetMaxOffset(chunk.queue), broker="broker-a", timeout_ms=5_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ def feed(session: ClientSession | ServerSession, data: bytes | memoryview) -> No
         view = view[size:]
 
 
-def slow_link(bytes_per_s: int, **options: object) -> SlowLink:
+def slow_link(bytes_per_s: int, **options: Any) -> SlowLink:
     queue = SimulatedQueue(0, END, count_cap=100_000, bytes_cap=1 << 30, size_of=lambda _: 1_024)
     return SlowLink(window_of(0, END), queue, bytes_per_s, **options)
 

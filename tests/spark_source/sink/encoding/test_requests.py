@@ -289,7 +289,7 @@ def test_a_queue_id_alone_does_not_name_a_queue_of_two_brokers():
 @given(st.lists(st.tuples(st.integers(-1, 2), st.integers(1, 30)), min_size=1), st.integers(1, 60))
 def test_cuts_cover_every_row_once_within_the_limit(rows, bytes_max):
     queue_indices, sizes = (np.array(column) for column in zip(*sorted(rows), strict=True))
-    covered = []
+    covered: list[int] = []
     for queue_index, first, end in cut_batches(queue_indices, sizes, bytes_max):
         assert set(queue_indices[first:end].tolist()) == {queue_index}
         assert end == first + 1 or sizes[first:end].sum() <= bytes_max
@@ -300,7 +300,7 @@ def test_cuts_cover_every_row_once_within_the_limit(rows, bytes_max):
 class LeavingProducer(FakeProducer):
     """A topic on two brokers, of which one leaves the route, or a third comes."""
 
-    brokers = ("broker-a", "broker-b")
+    brokers: tuple[str, ...] = ("broker-a", "broker-b")
 
     def queues(self, topic: str) -> list[QueueId]:
         return [QueueId(topic, broker, index) for broker in self.brokers for index in range(2)]
@@ -317,7 +317,7 @@ def test_a_task_keeps_to_the_queues_of_a_broker_that_is_away():
     batch = pa.record_batch([bodies(40), pa.array(groups, pa.string()), ids, brokers], list("abcd"))
 
     def queue_of_each() -> list[QueueId]:
-        found = {}
+        found: dict[bytes, QueueId] = {}
         for queue, messages in messages_of(made.of_batch(batch)).items():
             found |= {body: queue for body, _ in messages}
         return [found[body] for body in batch.column(0).to_pylist()]

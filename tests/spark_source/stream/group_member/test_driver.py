@@ -68,7 +68,7 @@ def test_a_query_alone_owns_every_queue_and_its_ends_are_committed(world: GroupW
     assert offsets(query) == {}
     run_all(query)
     assert query.rows == Counter(dict.fromkeys(everything(world), 1))
-    assert world.committed == dict.fromkeys(world.made, 10)
+    assert world.group_offsets == dict.fromkeys(world.made, 10)
     assert offsets(query) == dict.fromkeys(world.made, 10)
 
 
@@ -124,7 +124,7 @@ def test_a_query_that_comes_back_alone_repeats_nothing(world: GroupWorld) -> Non
     query.finish()
     query.plan()
     query.kill()
-    assert world.committed == {}, "the second batch was never asked behind"
+    assert world.group_offsets == {}, "the second batch was never asked behind"
     query.start()
     run_all(query)
     assert query.rows == Counter(dict.fromkeys(everything(world), 1))
@@ -161,7 +161,7 @@ def test_redeliveries_of_the_group_are_read_by_the_owner_of_their_queue(
     two.start()
     run_all(one, two)
     assert rows(one, two) == Counter(dict.fromkeys(everything(world), 1))
-    assert world.committed[retry] == 3
+    assert world.group_offsets[retry] == 3
 
 
 def test_a_new_group_begins_at_the_end_by_default(world: GroupWorld) -> None:
@@ -190,7 +190,7 @@ def test_available_now_reads_what_was_there_when_the_member_gained_its_queues(
 
 
 def test_expired_messages_are_a_loss_or_passed_over(world: GroupWorld) -> None:
-    world.committed.update(dict.fromkeys(world.made, 2))
+    world.group_offsets.update(dict.fromkeys(world.made, 2))
     world.expire(world.made[0], 6)
     strict = JoinedQuery(world, "a")
     strict.start()
@@ -223,7 +223,7 @@ def test_a_queue_cut_off_below_its_next_offset_is_a_loss(world: GroupWorld) -> N
 def made_anew(world: GroupWorld, count: int) -> None:
     """Delete the topic, and with it the group's progress, and fill a new one."""
     world.delete("orders")
-    world.committed.clear()
+    world.group_offsets.clear()
     for queue in world.create("orders", 4):
         world.put(queue, count)
 
@@ -300,7 +300,7 @@ def test_a_topic_that_does_not_exist_is_an_error() -> None:
 
 def not_stored(query: JoinedQuery) -> set[tuple[QueueId, int]]:
     """What a query has read, or will again, beyond the group's progress."""
-    progress = query.world.committed
+    progress = query.world.group_offsets
     return {
         (piece.queue, offset)
         for batch in range(len(query.logged))

@@ -15,7 +15,7 @@ from rocketmq_arrow.columns import arrow_schema
 from rocketmq_client.consumer.pop import PoppedRecords
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import BrokerError, ConnectError, CorruptRecordError
+from rocketmq_wire.errors import BrokerError, ConnectError, CorruptRecordError, RocketMQError
 from support.pop_queries import BASE, INVISIBLE_MS, PopWorld, driver_of, popped
 
 PUBLIC = {"nameServer": "", "endpoints": "h:1"}
@@ -143,7 +143,8 @@ def test_the_end_hands_back_what_is_not_durable_and_nothing_else() -> None:
 
 def test_the_end_acknowledges_what_it_owes_and_does_not_hand_it_back() -> None:
     refused = ConnectError("h:1", "refused")
-    for errors, acked in (([], [0]), ([refused], [])):
+    cases: list[tuple[list[RocketMQError], list[int]]] = [([], [0]), ([refused], [])]
+    for errors, acked in cases:
         world = PopWorld([popped(0)])
         driver = driver_of(world)
         first = driver.latest_offset(driver.initial_offset())

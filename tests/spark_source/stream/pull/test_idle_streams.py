@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_rocketmq.source import RocketMQDataSource
+from pyspark_rocketmq.stream.reader import StreamReader
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Reply, Request
@@ -38,7 +38,7 @@ def broker() -> Iterator[ScriptedBroker]:
 
 
 @pytest.fixture
-def reader(broker: ScriptedBroker) -> Iterator[DataSourceStreamReader]:
+def reader(broker: ScriptedBroker) -> Iterator[StreamReader]:
     options = {
         "nameServer": broker.address,
         "subscribe": "orders",
@@ -48,6 +48,7 @@ def reader(broker: ScriptedBroker) -> Iterator[DataSourceStreamReader]:
         "suspendTimeoutMs": "5m",
     }
     reader = RocketMQDataSource(options).streamReader(BODIES)
+    assert isinstance(reader, StreamReader)
     yield reader
     reader.stop()
 
@@ -57,7 +58,7 @@ def held(broker: ScriptedBroker) -> list[QueueId]:
 
 
 def test_an_idle_stream_holds_one_pull_a_queue_and_asks_nothing_else(
-    broker: ScriptedBroker, reader: DataSourceStreamReader
+    broker: ScriptedBroker, reader: StreamReader
 ) -> None:
     start = reader.initialOffset()
     give_up_at = time.monotonic() + 30

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_wire.errors import SqlSyntaxError
+from rocketmq_wire.errors import EvaluationError, SqlSyntaxError
 from rocketmq_wire.filters.sql92 import parse_selector
 from rocketmq_wire.filters.sql92.tokens import TEXT_SIZE_MAX
 from rocketmq_wire.filters.sql92.values import (
     INTEGER_MAX,
-    EvaluationError,
     compare,
     compare_in_order,
     read_double,
