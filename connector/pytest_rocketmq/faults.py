@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pytest_rocketmq.fault_proxy import FaultProxy, Link
 from pytest_rocketmq.handle import RocketMQ
+from pytest_rocketmq.logs import last_lines
 from rocketmq_cli.support.broker_process import BrokerProcess
 
 
@@ -15,10 +14,13 @@ class RocketMQFaults(RocketMQ):
     `produce`, `consume_all` and `lag` bypass them, and give the real state of the broker.
     """
 
-    def __init__(
-        self, process: BrokerProcess, *, label: str, log_lines: Callable[[], list[str]]
-    ) -> None:
-        super().__init__(process.name_server, process.endpoints, label=label, log_lines=log_lines)
+    def __init__(self, process: BrokerProcess, *, label: str) -> None:
+        super().__init__(
+            process.name_server,
+            process.endpoints,
+            label=label,
+            log_lines=lambda: last_lines(process.log_path),
+        )
         self._process = process
         self._proxies = [FaultProxy(process.name_server), FaultProxy(process.endpoints)]
         for proxy in self._proxies:

@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -214,12 +213,7 @@ class RocketMQ:
     def __enter__(self) -> RocketMQ:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

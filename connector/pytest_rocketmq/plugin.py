@@ -225,14 +225,11 @@ def rocketmq_faults(
     `delay`, `throttle`, `drop`, `half_open`, `reset`, `refuse`, `heal`; `kill`, `stop`, `restart`.
     """
     from pytest_rocketmq.faults import RocketMQFaults
-    from pytest_rocketmq.logs import last_lines
     from rocketmq_cli.support.broker_process import BrokerProcess
 
     process = BrokerProcess(tmp_path_factory.mktemp("rocketmq"), "--verbose")
     process.start()
-    faults = RocketMQFaults(
-        process, label=request.node.name, log_lines=lambda: last_lines(process.log_path)
-    )
+    faults = RocketMQFaults(process, label=request.node.name)
     with faults:
         _register(request, faults)
         yield faults

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
-from rocketmq_cli.usage import did_you_mean
+from rocketmq_cli.usage import UsageError, did_you_mean
 
 Verbs: TypeAlias = "argparse._SubParsersAction[Any]"
 VERBS: Final = {
@@ -105,6 +105,28 @@ def add_noun(verbs: Verbs, name: str, example: str) -> Verbs:
     noun = verbs.add_parser(name, help=VERBS[name], epilog=f"example: {example}")
     actions: Verbs = noun.add_subparsers(metavar="ACTION", required=True)
     return actions
+
+
+def add_attribute_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--attribute NAME=VALUE`: an attribute of a topic or group in RocketMQ 5.x."""
+    parser.add_argument(
+        "--attribute",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an attribute of RocketMQ 5.x, such as message.type=FIFO; may be repeated",
+    )
+
+
+def attributes_of(texts: Sequence[str]) -> dict[str, str]:
+    """Parse the attributes. Raises UsageError for a text that is not NAME=VALUE."""
+    named = {}
+    for text in texts:
+        name, divider, value = text.partition("=")
+        if not name or not divider or not value or "," in text:
+            raise UsageError(f"--attribute must be NAME=VALUE, without commas, not {text!r}")
+        named[name.removeprefix("+")] = value
+    return named
 
 
 def make_parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:

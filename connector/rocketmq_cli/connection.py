@@ -54,9 +54,9 @@ def connection_settings(args: argparse.Namespace) -> ConnectionSettings:
     """
     from rocketmq_client.settings import ConnectionSettings, split_addresses
 
-    credentials, tls = _credentials(), _tls(args)
     text = args.name_server or os.environ.get(NAME_SERVER_VARIABLE, "")
     try:
+        credentials, tls = _credentials(), _tls(args)
         if args.endpoints:
             return ConnectionSettings(endpoints=args.endpoints, credentials=credentials, tls=tls)
         name_servers = split_addresses(text)
@@ -79,10 +79,7 @@ def _credentials() -> Credentials | None:
         return None
     if not access_key or not secret_key:
         raise UsageError(f"give both {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}, or neither")
-    try:
-        return Credentials(access_key, secret_key, os.environ.get(SECURITY_TOKEN_VARIABLE) or None)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    return Credentials(access_key, secret_key, os.environ.get(SECURITY_TOKEN_VARIABLE) or None)
 
 
 def _tls(args: argparse.Namespace) -> TlsSettings | None:
@@ -93,10 +90,7 @@ def _tls(args: argparse.Namespace) -> TlsSettings | None:
         if any(given) or args.tls_no_verify:
             raise UsageError("the --tls-... options have no effect without --tls")
         return None
-    try:
-        return TlsSettings(*given, verifies=not args.tls_no_verify)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    return TlsSettings(*given, verifies=not args.tls_no_verify)
 
 
 def open_from(args: argparse.Namespace) -> Cluster:

@@ -28,12 +28,12 @@ PATHS = {
 }
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 WIDER_THAN_WINDOW = "document.documentElement.scrollWidth > window.innerWidth"
-LOOKS = 4
+SAMPLES = 4
 
 
 @pytest.fixture(scope="module")
 def status() -> Iterator[StatusPage]:
-    """Pages about a broker with a topic, a group that is behind, and some looks of history."""
+    """Pages about a broker with a topic, a group with lag, and some samples of history."""
     with Broker(BrokerConfig(flush="memory")) as broker:
         settings = ConnectionSettings(name_servers=(broker.name_server,))
         with (
@@ -47,10 +47,10 @@ def status() -> Iterator[StatusPage]:
                 producer.send_batch(queue, [Message("orders", body, "paid", "k")] * 50)
                 cluster.commit("billing", {queue: 10})
             give_up_at = time.monotonic() + 60
-            while len(page.observer.history.lag("billing")) < LOOKS:
+            while len(page.observer.history.lag("billing")) < SAMPLES:
                 assert time.monotonic() < give_up_at
                 time.sleep(0.1)
-            # From here on a page stays as it is while it is looked at.
+            # From here on a page does not change during a test.
             page.observer.interval_s = 600.0
             yield page
 

@@ -1,4 +1,4 @@
-"""`rmq group reset-offsets` of groups that somebody is in."""
+"""`rmq group reset-offsets` of groups with live members."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cluster(broker: Broker) -> Iterator[Cluster]:
 
 
 def polled(consumer: LitePullConsumer, count: int) -> list[tuple[int, int]]:
-    """Queue and offset of the next messages; those that are there already, or come in time."""
+    """Queue and offset of the next messages; those already received, or received in time."""
     found: list[tuple[int, int]] = []
     give_up_at = time.monotonic() + WAIT_S
     while len(found) < count and time.monotonic() < give_up_at:
@@ -63,7 +63,7 @@ def test_a_group_with_members_is_moved_by_its_broker(
         words = ["group", "reset-offsets", group, "--topic", topic, "--to", "earliest", *where]
         words += [] if index is None else ["--queue", str(index)]
         assert main([*words, "--execute"]) == 0, capfd.readouterr().err
-        # Members take ten seconds until they go on there, as RocketMQ's own do.
+        # Members resume there after ten seconds, as RocketMQ's own do.
         assert cluster.committed_offsets(group, cluster.queues(topic)) == {
             queue: 0 if index in (None, queue.index) else 4 for queue in cluster.queues(topic)
         }
@@ -73,7 +73,7 @@ def test_a_group_with_members_is_moved_by_its_broker(
 
 
 class Old:
-    """A broker of a group with a member, which has settings and moves what it is told to."""
+    """A broker of a group with a member, with the given settings, that moves the given queues."""
 
     def __init__(self, settings: dict[str, str], moves: tuple[QueueId, ...]) -> None:
         self.settings, self.moves = settings, moves
@@ -104,7 +104,7 @@ MOVE = ("group", "reset-offsets", "g", "--topic", "orders", "--to", "earliest", 
 
 
 @pytest.mark.parametrize("settings", [{}, {"useServerSideResetOffset": "false"}], ids=str)
-def test_one_queue_is_not_moved_where_all_would_be(
+def test_one_queue_is_not_moved_if_the_broker_would_move_all(
     settings: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with scripted(Old(settings, QUEUES)) as broker:
@@ -116,7 +116,7 @@ def test_one_queue_is_not_moved_where_all_would_be(
         assert [request.queue_index for request in resets(broker)] == [-1]
 
 
-def test_one_queue_is_moved_where_brokers_can(capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_queue_is_moved_if_brokers_can(capfd: pytest.CaptureFixture[str]) -> None:
     old = Old({"useServerSideResetOffset": "true"}, QUEUES[1:])
     with scripted(old) as broker:
         where = ("--name-server", broker.address)
@@ -130,7 +130,7 @@ def test_one_queue_is_moved_where_brokers_can(capfd: pytest.CaptureFixture[str])
         assert "not moved: topic=orders broker=broker-a queue=1" in capfd.readouterr().err
 
 
-def test_a_broker_without_the_topic_does_not_matter_and_one_with_it_does(
+def test_only_failures_of_brokers_with_the_topic_count(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     old, stranger = Old({}, QUEUES), Old({}, ())

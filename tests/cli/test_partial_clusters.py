@@ -32,7 +32,7 @@ def answer(request: Request[Reply]) -> Reply | BrokerError | None:
 
 @pytest.fixture(params=[True, False], ids=["torn", "whole"])
 def torn(request: pytest.FixtureRequest) -> Iterator[tuple[ScriptedBroker, bool]]:
-    """A cluster, and whether its second broker is away."""
+    """A cluster, and whether its second broker is unavailable."""
     names = "ab" if request.param else "a"
     queues = {
         QueueId(topic, f"broker-{name}", 0): SimulatedQueue(0, 7)
@@ -55,7 +55,7 @@ def torn(request: pytest.FixtureRequest) -> Iterator[tuple[ScriptedBroker, bool]
     ],
     ids=["topic describe", "dlq list", "group list"],
 )
-def test_what_is_known_is_shown_and_that_it_is_not_all_is_a_failure(
+def test_partial_results_are_shown_and_end_with_a_failure(
     words: tuple[str, ...],
     field: str,
     value: object,

@@ -62,7 +62,7 @@ def health(address: str) -> str:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("way", ["is told to stop", "is killed"])
+@pytest.mark.parametrize("way", ["is stopped", "is killed"])
 def test_the_pages_live_as_long_as_the_broker(way: str, tmp_path: Path) -> None:
     with serving(tmp_path) as (process, address):
         until(lambda: health(address) == "ok\n")

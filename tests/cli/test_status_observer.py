@@ -20,7 +20,7 @@ from rocketmq_wire.requests.topics import GetTopicStats, ListTopics, TopicsReply
 from support.scripted_broker import ScriptedBroker
 from support.simulated_queue import SimulatedQueue
 
-HERE, THERE = (QueueId("orders", f"broker-{letter}", 0) for letter in "ab")
+HERE, THERE = (QueueId("orders", f"broker-{name}", 0) for name in "ab")
 STATS = QueueStats(0, 15, 1_000)
 OFFSETS = CommittedOffset(15, 5, 1_000)
 

@@ -358,7 +358,7 @@ def test_a_page_elsewhere_cannot_read_it_through_a_browser(status: StatusPage) -
         f"messages?topic=t&offset={'1' * 5_000}",
         "topics?" + "&".join(f"field{number}=1" for number in range(21)),
     ],
-    ids=["letters", "a queue of many digits", "an offset of many digits", "many fields"],
+    ids=["text", "a queue of many digits", "an offset of many digits", "many fields"],
 )
 def test_a_malformed_request_is_refused_with_the_reason(status: StatusPage, path: str) -> None:
     code, text = get(status, path)

@@ -64,7 +64,7 @@ def seen(start: int, end: int, first_store_ms: int | None) -> QueueSample:
 def following(
     settings: ConnectionSettings, topic: str, count: int, index: int | None = None
 ) -> Iterator[list[str]]:
-    """Follows from the end until so many messages are printed; gives what it says meanwhile."""
+    """Follows from the end until `count` messages are printed; yields its reports."""
     reports: list[str] = []
     args = parse(["tail", topic, "--count", str(count)])
     with open_cluster(settings) as cluster:
@@ -208,7 +208,7 @@ def test_a_hole_in_a_queue_is_said_and_the_rest_is_printed(
         require_whole(chunk, 3)
 
 
-def test_tail_ends_before_the_offset_or_time_that_it_is_told(
+def test_tail_ends_before_the_given_offset_or_time(
     topic: str, where: tuple[str, str], produce: Produce, capfd: pytest.CaptureFixture[str]
 ) -> None:
     produce(b"a\nb\nc\nd\n", topic, "-q", *where)

@@ -88,7 +88,7 @@ def test_a_line_at_the_limit_is_taken_with_either_end() -> None:
 
 
 class Terminal(io.StringIO):
-    """Standard error that somebody looks at."""
+    """Standard error at a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -118,7 +118,7 @@ def shown_by(line: Callable[[], CountLine], is_seen: bool, monkeypatch: pytest.M
     ],
     ids=["count", "total", "share", "nothing to do"],
 )
-def test_progress_is_shown_to_people_only_and_cleared(
+def test_a_count_line_is_shown_at_terminals_only_and_cleared(
     line: Callable[[], CountLine], shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = shown_by(line, True, monkeypatch)
@@ -128,7 +128,7 @@ def test_progress_is_shown_to_people_only_and_cleared(
     assert shown_by(line, False, monkeypatch) == ""
 
 
-def test_one_message_is_counted_as_one() -> None:
+def test_one_message_has_no_plural_s() -> None:
     line = CountLine(done=" sent")
     line.add(1)
     assert line.summary().startswith("1 message sent, ")
@@ -136,7 +136,7 @@ def test_one_message_is_counted_as_one() -> None:
     assert line.summary().startswith("1,201 messages sent, ")
 
 
-def test_what_is_printed_to_a_terminal_is_its_own_progress(
+def test_a_count_line_is_not_shown_beside_messages_at_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert shown_by(lambda: CountLine(is_shown=False), True, monkeypatch) == ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"^```(\w*)$")
-# Written in another way it would be no block here, and one to whoever reads the page.
+# Other fences are no blocks here, but readers of the page would see one.
 _OTHER_FENCE = re.compile(r"^\s*(```|~~~)")
 _REMARK = re.compile(r"^<!-- (not run: .+|run first) -->$")
 

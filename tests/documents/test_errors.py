@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = [*(ROOT / "connector").rglob("*.py"), *(ROOT / "broker_sim").rglob("*.py")]
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| `ROCKETMQ_([\w.]+)` \|.*\| `(tests/[\w/]+\.py)::(\w+)` \|$", PAGE, re.M)
-# Errors whose class is an argument: its place among them.
+# Errors whose class is an argument, with the index of that argument.
 KINDS = {
     "OptionError": ("OPTION", 2),
     "UnsupportedError": ("UNSUPPORTED", 0),
@@ -28,7 +28,7 @@ KINDS = {
 }
 BY_DEFAULT = {"OPTION.INVALID"}
 BY_REMARK = {"AUTH.MISSING_KEY", "AUTH.WRONG_KEY", "AUTH.NO_PERMISSION"}
-"""Told by what brokers say: `tests/security/test_acl_signing.py`."""
+"""Classes that depend on a broker's remark: see `tests/security/test_acl_signing.py`."""
 
 Function = ast.FunctionDef
 
@@ -76,8 +76,8 @@ def test_by_assertion():
     assert "[ROCKETMQ_A.ONE] " in text
 
 def test_by_name():
-    told = r"ROCKETMQ_A\\\\.ONE.*why"
-    with pytest.raises(E, match=told):
+    text = r"ROCKETMQ_A\\\\.ONE.*why"
+    with pytest.raises(E, match=text):
         pass
 
 @pytest.mark.parametrize("kind", ["ONE"])
@@ -108,8 +108,8 @@ def kinds(tree: ast.Module) -> Iterator[str]:
     values = named(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in KINDS:
-            family, place = KINDS[node.func.id]
-            for text in texts(node.args[place], values) if len(node.args) > place else ():
+            family, index = KINDS[node.func.id]
+            for text in texts(node.args[index], values) if len(node.args) > index else ():
                 # A condition within may hold other texts.
                 if re.fullmatch(r"[A-Z][A-Z_]+", text):
                     yield f"{family}.{text}"

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHELL_TIMEOUT_S = 120
 RUN = ("python", "sh", "sql")
-PLACES = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]+)?\)")
+LINKS = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]+)?\)")
 
 
 def runnable(page: Path) -> list[Block]:
@@ -121,7 +121,7 @@ def test_a_fence_of_another_kind_is_refused(fence: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
-    for target, anchor in PLACES.findall(page.read_text(encoding="utf-8")):
+    for target, anchor in LINKS.findall(page.read_text(encoding="utf-8")):
         file = page if not target else (page.parent / target)
         assert file.exists(), f"{page.name} links to {target}, which is not there"
         if anchor:

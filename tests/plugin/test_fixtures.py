@@ -28,7 +28,7 @@ def over(faults: RocketMQFaults, **more: Any) -> ConnectionSettings:
     )
 
 
-def test_what_is_produced_is_consumed_as_it_was(rocketmq: RocketMQ) -> None:
+def test_produced_messages_are_consumed_unchanged(rocketmq: RocketMQ) -> None:
     bodies: list[str | bytes | Mapping[str, object] | Message] = [
         "text",
         b"bytes",
@@ -45,7 +45,7 @@ def test_what_is_produced_is_consumed_as_it_was(rocketmq: RocketMQ) -> None:
 
 
 @pytest.mark.parametrize("body", ["text", b"bytes", {"json": 1}, Message("", b"whole")])
-def test_a_body_alone_is_no_list_of_bodies(rocketmq: RocketMQ, body: Any) -> None:
+def test_a_single_body_is_refused(rocketmq: RocketMQ, body: Any) -> None:
     with pytest.raises(TypeError, match=r"produce\(\[body\]\)"):
         rocketmq.produce(body)
     assert rocketmq.consume_all() == []
@@ -82,12 +82,12 @@ def range_of(count: int) -> list[str]:
     return [str(number) for number in range(count)]
 
 
-def test_a_queue_that_is_not_there_is_named(rocketmq: RocketMQ) -> None:
+def test_a_missing_queue_is_named(rocketmq: RocketMQ) -> None:
     with pytest.raises(ValueError, match="has no queue 9"):
         rocketmq.produce(["x"], queue=9)
 
 
-def test_a_server_is_the_same_in_a_process_of_its_own(
+def test_a_server_behaves_the_same_in_its_own_process(
     rocketmq: RocketMQ, rocketmq_server: RocketMQ
 ) -> None:
     assert rocketmq_server.name_server != rocketmq.name_server
@@ -109,7 +109,7 @@ def test_a_factory_makes_brokers_with_settings(
     assert two.endpoints
 
 
-def test_a_faulty_way_delays_and_heals(rocketmq_faults: RocketMQFaults) -> None:
+def test_a_faulty_network_delays_and_heals(rocketmq_faults: RocketMQFaults) -> None:
     topic = rocketmq_faults.topic
     with open_cluster(over(rocketmq_faults)) as cluster:
         assert topic in cluster.topics()
@@ -133,7 +133,7 @@ def test_a_faulty_way_delays_and_heals(rocketmq_faults: RocketMQFaults) -> None:
         cluster.topics()
 
 
-def test_a_throttled_way_is_as_slow_as_it_says(rocketmq_faults: RocketMQFaults) -> None:
+def test_a_throttled_network_has_the_given_rate(rocketmq_faults: RocketMQFaults) -> None:
     body = bytes(100_000)
     ((index, offset),) = rocketmq_faults.produce([body])
     queue = rocketmq_faults.cluster.queues(rocketmq_faults.topic)[index]

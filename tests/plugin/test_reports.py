@@ -59,7 +59,7 @@ def test_it(rocketmq):
 """
 
 
-def test_a_failure_shows_what_an_ordinary_broker_says(run) -> None:
+def test_a_failure_shows_what_an_ordinary_broker_logs(run) -> None:
     logger = logging.getLogger("rocketmq_broker")
     before = logger.level
     result = run(ORDINARY)
@@ -87,7 +87,7 @@ def test_several_brokers_in_this_process_leave_the_logger_as_it_was() -> None:
     assert logger.level == before
 
 
-def test_a_cluster_that_is_there_already_keeps_its_own_log(run, rocketmq) -> None:
+def test_an_existing_cluster_keeps_its_own_log(run, rocketmq) -> None:
     source = "def test_it(rocketmq_noproc):\n    assert not rocketmq_noproc.topic"
     result = run(source, "--rocketmq-name-server", rocketmq.name_server)
     result.assert_outcomes(failed=1)
@@ -102,19 +102,19 @@ def test_a_server_that_failed_a_test_shows_its_log(run) -> None:
     result.stdout.fnmatch_lines(["*: last log lines*", "*RocketMQ broker broker-a is ready*"])
 
 
-def test_success_says_nothing(run) -> None:
+def test_a_success_shows_no_log(run) -> None:
     result = run("def test_it(rocketmq):\n    rocketmq.produce(['x'])")
     result.assert_outcomes(passed=1)
     assert "last log lines" not in result.stdout.str()
 
 
-def test_a_cluster_that_is_there_already_must_be_named(run) -> None:
+def test_an_existing_cluster_must_be_named(run) -> None:
     result = run("def test_it(rocketmq_noproc):\n    pass")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*rocketmq_noproc needs a cluster: give --rocketmq-name-server*"])
 
 
-def test_a_cluster_that_is_there_already_is_left_as_it_was(run, rocketmq) -> None:
+def test_an_existing_cluster_is_left_unchanged(run, rocketmq) -> None:
     before = rocketmq.cluster.topics()
     source = """
 def test_it(rocketmq_noproc):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, connection_settings
-from rocketmq_cli.terminal.output import Record, add_json_option, show
+from rocketmq_cli.terminal.output import Record, add_json_option, show, titles_of
 from rocketmq_cli.terminal.progress import CountLine
 from rocketmq_cli.usage import EXIT_FAILED, confirm, report, require_positive
 from rocketmq_wire.plural import plural
@@ -20,14 +20,9 @@ if TYPE_CHECKING:
 _BATCH = 1_000
 _LISTED_WITHIN_S = 10
 _POLL_S = 0.02
-_TITLES = {
-    "what": "what",
-    "messages": "messages",
-    "bytes": "body bytes",
-    "seconds": "seconds",
-    "rate": "messages/s",
-    "mib": "MiB/s",
-}
+_TITLES = titles_of(
+    "what", "messages", bytes="body bytes", seconds="seconds", rate="messages/s", mib="MiB/s"
+)
 
 
 def add_parser(verbs: Verbs) -> None:

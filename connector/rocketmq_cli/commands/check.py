@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_verb
@@ -13,7 +13,7 @@ from rocketmq_cli.connection import (
     add_connection_options,
     connection_settings,
 )
-from rocketmq_cli.terminal.output import add_json_option, show
+from rocketmq_cli.terminal.output import add_json_option, show_json
 from rocketmq_cli.usage import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _check(args: argparse.Namespace) -> int:
         is_sound = is_sound and finding.state != "FAIL"
         if args.json:
             record = {"check": finding.what, "state": finding.state.strip()}
-            show([record | {"found": finding.found, "do": finding.remedy}], {}, as_json=True)
+            show_json(record | {"found": finding.found, "do": finding.remedy})
             continue
         print(f"{finding.state}  {finding.what:<16} {finding.found}", flush=True)
         if finding.remedy:
@@ -55,11 +55,9 @@ def _findings(args: argparse.Namespace) -> Iterator[Finding]:
     from rocketmq_cli.checks import findings
     from rocketmq_cli.checks import spark as check_spark
 
-    checks: list[Callable[[], Iterator[Finding]]] = []
     if not args.no_spark:
-        checks += check_spark.CHECKS
-    for check in checks:
-        yield from check()
+        for check in check_spark.CHECKS:
+            yield from check()
     if args.name_server or args.endpoints or os.environ.get(NAME_SERVER_VARIABLE):
         yield from check_cluster.check(connection_settings(args), args.topic)
     else:

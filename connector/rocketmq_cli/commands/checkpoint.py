@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketmq_cli.arguments import Verbs, add_noun, add_verb
-from rocketmq_cli.terminal.output import Record, add_json_option, show
+from rocketmq_cli.terminal.output import Record, add_json_option, show, titles_of
 from rocketmq_cli.usage import UsageError
 
 if TYPE_CHECKING:
     from pyspark_rocketmq.planning.checkpoint import SourceOffset
     from rocketmq_wire.model import QueueId
 
-_QUEUE = {"topic": "topic", "broker": "broker", "queue": "queue"}
+_QUEUE = titles_of("topic", "broker", "queue")
 _FINISHED_TITLES = _QUEUE | {"next": "next offset"}
 _PLANNED_TITLES = _QUEUE | {"start": "begins at", "next": "ends before"}
 _NO_OFFSET = "-"

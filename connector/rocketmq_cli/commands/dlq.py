@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_noun, add_verb
 from rocketmq_cli.connection import add_connection_options, open_from
-from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
+from rocketmq_cli.terminal.output import Record, add_json_option, moment, show, show_json, titles_of
 from rocketmq_cli.terminal.progress import CountLine
 from rocketmq_cli.usage import EXIT_FAILED, UsageError, report, require_positive
 from rocketmq_wire.errors import raise_first
@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 
 # The group whose committed offsets in a dead-letter topic say what was sent again.
 REPLAY_GROUP = "rmq-dlq-replay"
-_TITLES = {
-    "group": "group",
-    "messages": "messages",
-    "waiting": "not replayed",
-    "newest": "newest",
-}
+_TITLES = titles_of("group", "messages", waiting="not replayed", newest="newest")
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -132,7 +127,7 @@ def _replay(args: argparse.Namespace) -> int:
             "executed": args.execute,
             "sent": dict(sorted(sent.items())),
         }
-        show([record], {}, as_json=True)
+        show_json(record)
     elif not args.execute:
         dead_letters = plural(replay.count, "dead letter")
         print(f"{dead_letters} of {args.group} would be sent again: give --execute")

@@ -6,11 +6,18 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from rocketmq_cli.arguments import Verbs, add_noun, add_verb
+from rocketmq_cli.arguments import Verbs, add_attribute_option, add_noun, add_verb, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.groups.lag import group_offsets, is_system_group, known_group
-from rocketmq_cli.support.attributes import add_attribute_option, attributes_of
-from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
+from rocketmq_cli.terminal.output import (
+    Record,
+    add_json_option,
+    moment,
+    show,
+    show_json,
+    show_result,
+    titles_of,
+)
 from rocketmq_cli.usage import EXIT_FAILED, UsageError, confirm, report
 from rocketmq_wire.errors import RocketMQError, raise_first
 from rocketmq_wire.plural import plural
@@ -18,23 +25,12 @@ from rocketmq_wire.plural import plural
 if TYPE_CHECKING:
     from rocketmq_cli.groups.members import Members
 
-_TITLES = {
-    "topic": "topic",
-    "broker": "broker",
-    "queue": "queue",
-    "committed": "committed",
-    "end": "end",
-    "lag": "lag",
-    "consumed": "last one stored",
-}
-_MOVE_TITLES = {
-    "broker": "broker",
-    "queue": "queue",
-    "committed": "committed",
-    "wanted": "new",
-    "again": "read again",
-    "skipped": "skipped",
-}
+_TITLES = titles_of(
+    "topic", "broker", "queue", "committed", "end", "lag", consumed="last one stored"
+)
+_MOVE_TITLES = titles_of(
+    "broker", "queue", "committed", wanted="new", again="read again", skipped="skipped"
+)
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -121,11 +117,8 @@ def _list(args: argparse.Namespace) -> int:
     if len(missing) == len(answers):
         raise next(iter(missing.values()))
     wanted = [name for name in sorted(groups) if args.all or not is_system_group(name)]
-    if args.json:
-        show(({"group": name} for name in wanted), {}, as_json=True)
-    else:
-        for name in wanted:
-            print(name)
+    for name in wanted:
+        show_result({"group": name}, name, as_json=args.json)
     for broker, error in missing.items():
         report(f"{broker} did not report its groups: {error}")
     return EXIT_FAILED if missing else 0
@@ -160,8 +153,8 @@ def _describe(args: argparse.Namespace) -> int:
     ]
     if args.json:
         for member in members.as_records() if members else ():
-            show([{"group": args.group, **member}], {}, as_json=True)
-        show(records, {}, as_json=True)
+            show_json({"group": args.group, **member})
+        show_json(*records)
         return _exit_code(problem)
     total = sum(at.broker_offset - at.consumer_offset for at in found.values())
     count = len(members.clients) if members else 0
@@ -169,7 +162,7 @@ def _describe(args: argparse.Namespace) -> int:
     print(f"group {args.group}: {at_least}{plural(count, 'member')}, lag {at_least}{total:,}")
     if members is not None:
         print(members.summary())
-        show(members.as_records(), members.TITLES, as_json=False)
+        show(members.as_records(), titles_of("member", "address", "language"), as_json=False)
         print()
     if records:
         show(records, _TITLES, as_json=False)
@@ -213,7 +206,7 @@ def _reset(args: argparse.Namespace) -> int:
             return 0
         if members:
             move_online(
-                *(cluster, args.group, target, moves), index=args.queue, member_count=len(members)
+                cluster, args.group, target, moves, index=args.queue, member_count=len(members)
             )
         else:
             move_stored(cluster, args.group, {move.queue: move.wanted for move in moves})
@@ -234,10 +227,8 @@ def _create(args: argparse.Namespace) -> int:
                 raise UsageError(f"group {args.group} exists already; nothing was changed")
         request = PutGroup({"groupName": args.group, "attributes": attributes})
         raise_first(cluster.ask_masters(request))
-    if args.json:
-        show([{"group": args.group, "created": True}], {}, as_json=True)
-    else:
-        print(f"group {args.group} is created")
+    record = {"group": args.group, "created": True}
+    show_result(record, f"group {args.group} is created", as_json=args.json)
     return 0
 
 
@@ -254,8 +245,6 @@ def _delete(args: argparse.Namespace) -> int:
             )
         confirm(f"delete group {args.group} and its offsets?", is_sure=args.yes)
         raise_first(cluster.ask_masters(DeleteGroup(args.group, forgets_offsets=True)))
-    if args.json:
-        show([{"group": args.group, "deleted": True}], {}, as_json=True)
-    else:
-        print(f"group {args.group} is deleted")
+    record = {"group": args.group, "deleted": True}
+    show_result(record, f"group {args.group} is deleted", as_json=args.json)
     return 0

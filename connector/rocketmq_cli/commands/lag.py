@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, open_from
-from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
+from rocketmq_cli.terminal.output import Record, add_json_option, moment, show, titles_of
 from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, UsageError, report
 
 if TYPE_CHECKING:
     from rocketmq_cli.groups.lag import GroupOffsets
     from rocketmq_client.cluster import Cluster
 
-_TITLES = {
-    "topic": "topic",
-    "queues": "queues",
-    "lag": "lag",
-    "oldest": "next unread message stored",
-    "seconds": "seconds behind",
-}
+_TITLES = titles_of(
+    "topic", "queues", "lag", oldest="next unread message stored", seconds="seconds behind"
+)
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -108,7 +104,7 @@ def _show(args: argparse.Namespace, cluster: Cluster, offsets: GroupOffsets) -> 
                 "queues": len(queues),
                 "lag": sum(found[queue].lag for queue in queues),
                 "oldest": moment(oldest),
-                "seconds": 0.0 if not stored else _age_s(now_ms, oldest),
+                "seconds": _age_s(now_ms, oldest) if stored else 0.0,
                 "unanswered": missing,
             }
         )

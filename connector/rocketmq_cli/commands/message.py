@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_noun, add_verb
 from rocketmq_cli.connection import add_connection_options, open_from, queues_of
-from rocketmq_cli.terminal.output import Record, add_json_option, cell_text, show
+from rocketmq_cli.terminal.output import Record, add_json_option, cell_text, show_json
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.errors import RocketMQError, raise_first
 
@@ -65,7 +65,7 @@ def _get(args: argparse.Namespace) -> int:
         wanted = args.key or args.id or f"at offset {args.offset} of queue {args.queue}"
         raise MessageNotFoundError(f"{wanted} in {args.topic}")
     if args.json:
-        show(found, {}, as_json=True)
+        show_json(*found)
         return 0
     for number, record in enumerate(found):
         if number:

@@ -6,10 +6,16 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rocketmq_cli.arguments import Verbs, add_noun, add_verb
+from rocketmq_cli.arguments import Verbs, add_attribute_option, add_noun, add_verb, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
-from rocketmq_cli.support.attributes import add_attribute_option, attributes_of
-from rocketmq_cli.terminal.output import Record, add_json_option, moment, show
+from rocketmq_cli.terminal.output import (
+    Record,
+    add_json_option,
+    moment,
+    show,
+    show_result,
+    titles_of,
+)
 from rocketmq_cli.usage import EXIT_FAILED, UsageError, confirm, report, require_positive
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
@@ -30,14 +36,7 @@ _PERMISSIONS = {
     "r": PERMISSION_READ,
     "w": PERMISSION_WRITE,
 }
-_TITLES = {
-    "broker": "broker",
-    "queue": "queue",
-    "start": "start",
-    "end": "end",
-    "messages": "messages",
-    "newest": "newest",
-}
+_TITLES = titles_of("broker", "queue", "start", "end", "messages", "newest")
 
 
 class ConfigUnknownError(RocketMQError):
@@ -187,10 +186,8 @@ def _carry_out(
     for broker, config in wanted.items():
         changed = _altered(config, args)
         cluster.create_topic(changed, broker=broker)
-        if args.json:
-            show([_record(changed, broker)], {}, as_json=True)
-        else:
-            print(f"topic {args.topic} on {broker}: {_described(changed)}")
+        text = f"topic {args.topic} on {broker}: {_described(changed)}"
+        show_result(_record(changed, broker), text, as_json=args.json)
     return 0
 
 
@@ -198,8 +195,8 @@ def _refuse_to_shrink(args: argparse.Namespace, before: Sequence[TopicConfig]) -
     count = max((config.read_queue_count for config in before), default=0)
     if count > args.queues:
         raise UsageError(
-            f"topic {args.topic} has {plural(count, 'queue')}: with {args.queues}, what the "
-            "others hold could not be read any more. Give --shrink to do it all the same."
+            f"topic {args.topic} has {plural(count, 'queue')}: with {args.queues}, "
+            "the messages of the others would not be readable. Give --shrink to do it anyway."
         )
 
 
@@ -240,11 +237,8 @@ def _list(args: argparse.Namespace) -> int:
     with open_from(args) as cluster:
         topics = cluster.topics()
     wanted = [name for name in sorted(topics) if args.all or not is_internal_topic(name)]
-    if args.json:
-        show(({"topic": name} for name in wanted), {}, as_json=True)
-    else:
-        for name in wanted:
-            print(name)
+    for name in wanted:
+        show_result({"topic": name}, name, as_json=args.json)
     return 0
 
 
@@ -289,11 +283,9 @@ def _delete(args: argparse.Namespace) -> int:
     with open_from(args) as cluster:
         stats = cluster.topic_stats(args.topic)
         total = sum(stat.end - stat.start for stat in stats.values())
-        held = plural(total, "message")
-        confirm(f"delete topic {args.topic} and its {held}?", is_sure=args.yes)
+        messages = plural(total, "message")
+        confirm(f"delete topic {args.topic} and its {messages}?", is_sure=args.yes)
         cluster.delete_topic(args.topic)
-    if args.json:
-        show([{"topic": args.topic, "deleted": True, "messages": total}], {}, as_json=True)
-    else:
-        print(f"topic {args.topic} is deleted")
+    record = {"topic": args.topic, "deleted": True, "messages": total}
+    show_result(record, f"topic {args.topic} is deleted", as_json=args.json)
     return 0

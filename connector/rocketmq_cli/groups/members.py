@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.codes import ResponseCode
@@ -21,11 +20,6 @@ from rocketmq_wire.requests.groups import ConsumersReply, GetConsumers
 class Members:
     """The live members of a group, merged from all its brokers."""
 
-    TITLES: ClassVar[Mapping[str, str]] = {
-        "member": "member",
-        "address": "address",
-        "language": "language",
-    }
     clients: Mapping[str, tuple[str, str]]
     """Address and language by client id."""
     consume_type: str

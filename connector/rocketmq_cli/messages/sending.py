@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 
 from rocketmq_cli.messages.lines import (
     MessageDefaults,
@@ -74,12 +73,7 @@ class LineSender:
     def __enter__(self) -> LineSender:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._producer.close()
 
     def send(self, lines: Sequence[bytes]) -> None:

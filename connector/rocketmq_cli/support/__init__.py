@@ -1,3 +1,3 @@
-"""Processes, Spark sessions and attributes for several verbs. Start at
+"""Processes, Spark sessions and orders for several verbs. Start at
 `broker_process`.
 """

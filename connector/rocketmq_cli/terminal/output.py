@@ -19,11 +19,29 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
+def titles_of(*names: str, **renamed: str) -> dict[str, str]:
+    """The columns of a table: fields under their own names, then fields with other titles."""
+    return {name: name for name in names} | renamed
+
+
+def show_json(*records: Record) -> None:
+    """Print all fields of records, one JSON object a line."""
+    for record in records:
+        print(json.dumps(record, ensure_ascii=False, default=_json_of))
+
+
+def show_result(record: Record, text: str, *, as_json: bool) -> None:
+    """Print a record as JSON, or the text that says the same to people."""
+    if as_json:
+        show_json(record)
+    else:
+        print(text)
+
+
 def show(records: Iterable[Record], titles: Mapping[str, str], *, as_json: bool) -> None:
     """Print records: all fields as JSON, or those with a title as a table."""
     if as_json:
-        for record in records:
-            print(json.dumps(record, ensure_ascii=False, default=_json_of))
+        show_json(*records)
         return
     rows = [[cell_text(record[name]) for name in titles] for record in records]
     if rows:
