@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.options.parse import read_options
+from pyspark_rocketmq.options.parse import parse_options, read_options
 from rocketmq_client.tls import TlsSettings
 from rocketmq_wire.signing import Credentials
 
@@ -20,7 +20,8 @@ def test_keys_reach_the_settings_and_no_text_of_them() -> None:
     options = read_options({**BASE, **KEYS})
     settings = connection_settings(options.connection)
     assert settings.credentials == Credentials("the-access", "the-secret", "the-token")
-    for text in (repr(options), repr(settings), str(settings.security)):
+    parsed = parse_options({**BASE, **KEYS})
+    for text in (repr(parsed), repr(options), repr(settings), str(settings.security)):
         assert not any(value in text for value in KEYS.values())
     assert pickle.loads(pickle.dumps(settings)) == settings
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
@@ -92,7 +92,8 @@ def spellings_of(definitions: Iterable[OptionDefinition]) -> frozenset[str]:
 class ParsedOptions:
     """Options whose names and values are checked, before it is known what they are used for."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(repr=False)
+    """By field; keys of accounts are among them."""
     given: frozenset[str]
     has_path: bool
     """True if the user gave a path."""
@@ -139,7 +140,7 @@ class ParsedOptions:
         return kind(**self._values_of(kind))
 
     def _values_of(self, kind: type[Any]) -> dict[str, Any]:
-        names = (field.name for field in fields(kind))
+        names = (known.name for known in fields(kind))
         return {name: self.values[name] for name in names if name in self.values}
 
     def _check_uses(self, use: Use) -> None:
