@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_noun, add_verb
@@ -105,15 +105,18 @@ def _summary(cluster: Cluster, group: str, missing: set[str]) -> Record:
 
 def _replay(args: argparse.Namespace) -> int:
     require_positive("--limit", args.limit)
-    sent: dict[str, int] = {}
+    sent: Counter[str] = Counter()
     with open_from(args) as cluster:
-        replay = _Replay.plan(cluster, args.group, is_again=args.again, limit=args.limit)
+        bounds = _bounds(cluster, args.group)
+        replayed = _replayed(cluster, bounds)
+        ranges = _ranges(bounds, {} if args.again else replayed, args.limit)
+        count = sum(map(len, ranges))
         if args.execute:
-            line = CountLine(total=replay.count)
+            line = CountLine(total=count)
             is_done = False
             try:
-                for topic in replay.sent_to(args.to):
-                    sent[topic] = sent.get(topic, 0) + 1
+                for topic in _send(cluster, ranges, replayed, args.to):
+                    sent[topic] += 1
                     line.add(1)
                 is_done = True
             finally:
@@ -123,63 +126,40 @@ def _replay(args: argparse.Namespace) -> int:
     if args.json:
         record: Record = {
             "group": args.group,
-            "messages": replay.count,
+            "messages": count,
             "executed": args.execute,
             "sent": dict(sorted(sent.items())),
         }
         show_json(record)
     elif not args.execute:
-        dead_letters = plural(replay.count, "dead letter")
-        print(f"{dead_letters} of {args.group} would be sent again: give --execute")
-    for topic, count in sorted(sent.items()) if not args.json else ():
-        print(f"sent {count:,} to {topic}")
+        print(f"{plural(count, 'dead letter')} of {args.group} would be sent again: give --execute")
+    for topic, sent_count in sorted(sent.items()) if not args.json else ():
+        print(f"sent {sent_count:,} to {topic}")
     if args.execute:
         print(f"sent {line.summary()}", file=sys.stderr)
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Replay:
-    """The dead letters to send again, and how far each queue was replayed before."""
+def _send(
+    cluster: Cluster,
+    ranges: Sequence[OffsetRange],
+    replayed: Mapping[QueueId, int],
+    to: str | None,
+) -> Iterator[str]:
+    """Send the dead letters of ranges again and yield the topic of each."""
+    from rocketmq_cli.messages.records import read_messages
+    from rocketmq_client.producer.producer import Producer
 
-    cluster: Cluster
-    ranges: Sequence[OffsetRange]
-    replayed: Mapping[QueueId, int]
-
-    @classmethod
-    def plan(cls, cluster: Cluster, group: str, *, is_again: bool, limit: int | None) -> _Replay:
-        from rocketmq_wire.model import OffsetRange
-
-        bounds = _bounds(cluster, group)
-        replayed = _replayed(cluster, bounds)
-        waiting = (
-            OffsetRange(
-                queue, held.start if is_again else max(held.start, replayed[queue]), held.end
-            )
-            for queue, held in bounds.items()
-        )
-        ranges = list(_limited((wanted for wanted in waiting if len(wanted)), limit))
-        return cls(cluster, ranges, replayed)
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.ranges))
-
-    def sent_to(self, to: str | None) -> Iterator[str]:
-        """Send the dead letters and yield the topic of each."""
-        from rocketmq_cli.messages.records import read_messages
-        from rocketmq_client.producer.producer import Producer
-
-        with Producer(self.cluster.settings) as producer:
-            for wanted in self.ranges:
-                for queue, dead in read_messages(self.cluster, [wanted], REPLAY_GROUP):
-                    message = revived(dead, to)
-                    producer.send(message)
-                    # One by one: the committed offset is never ahead of what was stored. It never
-                    # decreases either, or the next replay would repeat an earlier one.
-                    done = max(self.replayed[queue], dead.queue_offset + 1)
-                    raise_first(self.cluster.commit(REPLAY_GROUP, {queue: done}))
-                    yield message.topic
+    with Producer(cluster.settings) as producer:
+        for wanted in ranges:
+            for queue, dead in read_messages(cluster, [wanted], REPLAY_GROUP):
+                message = revived(dead, to)
+                producer.send(message)
+                # One by one: the committed offset is never ahead of what was stored. It never
+                # decreases either, or the next replay would repeat an earlier one.
+                done = max(replayed[queue], dead.queue_offset + 1)
+                raise_first(cluster.commit(REPLAY_GROUP, {queue: done}))
+                yield message.topic
 
 
 def revived(dead: StoredMessage, to: str | None) -> Message:
@@ -230,14 +210,18 @@ def _replayed(cluster: Cluster, ends: Mapping[QueueId, Bounds | QueueStats]) -> 
     }
 
 
-def _limited(ranges: Iterator[OffsetRange], limit: int | None) -> Iterator[OffsetRange]:
+def _ranges(
+    bounds: Mapping[QueueId, Bounds], starts: Mapping[QueueId, int], limit: int | None
+) -> list[OffsetRange]:
+    """The ranges to send again, together at most `limit` messages."""
     from rocketmq_wire.model import OffsetRange
 
-    left = limit
-    for wanted in ranges:
-        if left is None:
-            yield wanted
-        elif left > 0:
-            end = min(wanted.end, wanted.start + left)
-            left -= end - wanted.start
-            yield OffsetRange(wanted.queue, wanted.start, end)
+    found: list[OffsetRange] = []
+    left = sys.maxsize if limit is None else limit
+    for queue, held in bounds.items():
+        start = max(held.start, starts.get(queue, 0))
+        end = min(held.end, start + left)
+        if start < end:
+            found.append(OffsetRange(queue, start, end))
+            left -= end - start
+    return found

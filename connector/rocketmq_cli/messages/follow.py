@@ -12,9 +12,10 @@ detects neither new queues nor offsets that decrease:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
+from rocketmq_cli.messages.printing import Printer
 from rocketmq_cli.usage import report
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.errors import RangeLostError
@@ -34,17 +35,6 @@ class QueueSample(NamedTuple):
     bounds: Bounds
     first_store_ms: int | None
     """The store time of offset 0, None once it is expired."""
-
-
-class MessagePrinter(Protocol):
-    """The part of a printer that the follower uses."""
-
-    @property
-    def is_done(self) -> bool: ...
-
-    def print_between(
-        self, cluster: Cluster, positions: dict[QueueId, int], ends: Mapping[QueueId, int]
-    ) -> None: ...
 
 
 def next_position(
@@ -83,7 +73,9 @@ class Follower:
         scan_interval_s: float = SCAN_INTERVAL_S,
         reporter: Callable[[str], None] | None = None,
     ) -> None:
-        self._cluster, self._topic, self._index = cluster, topic, index
+        self._cluster = cluster
+        self._topic = topic
+        self._index = index
         self._positions = positions
         self._scan_interval_s = scan_interval_s
         self._report = reporter or report
@@ -99,7 +91,7 @@ class Follower:
     def __exit__(self, *_: object) -> None:
         self._watch.close()
 
-    def run(self, printer: MessagePrinter) -> None:
+    def run(self, printer: Printer) -> None:
         """Print until the printer is done. Raises errors that end the command."""
         next_scan = time.monotonic()
         while not printer.is_done:

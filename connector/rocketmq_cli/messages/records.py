@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 from rocketmq_cli.terminal.output import Cell, moment
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import CorruptRecordError, RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId, StoredMessage, Subscription
+from rocketmq_wire.plural import plural
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import KEYS, TAGS, UNIQUE_KEY
 from rocketmq_wire.records.record import decode_record, decompress_body
-
-_ONE: Final = ("message", "is", "it")
 
 
 class MessagesGoneError(RocketMQError):
@@ -25,10 +23,10 @@ class MessagesGoneError(RocketMQError):
         self.queue, self.start, self.end, self.count = queue, start, end, count
 
     def __str__(self) -> str:
-        what, verb, them = ("messages", "are", "them") if self.count > 1 else _ONE
         return (
-            f"{self.count:,} {what} of {self.queue} between offsets {self.start:,} and "
-            f"{self.end:,} {verb} gone: the broker lists {them} but does not return {them}"
+            f"{plural(self.count, 'message')} of {self.queue} between offsets {self.start:,} and "
+            f"{self.end:,} {'is' if self.count == 1 else 'are'} gone: listed by the broker, but "
+            "not returned"
         )
 
 

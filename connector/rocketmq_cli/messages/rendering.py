@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -127,7 +128,11 @@ def json_lines(batch: pa.RecordBatch) -> Iterator[bytes | memoryview]:
     for row in zip(*map(_values_for_json, batch.columns), strict=True):
         fields: dict[str, Any] = dict(zip(names, row, strict=True))
         if "body" in fields:
-            _put_body(fields, fields.pop("body"))
+            body = fields.pop("body")
+            try:
+                fields["body"] = body.decode()
+            except UnicodeDecodeError:
+                fields["bodyBase64"] = b64encode(body).decode()
         yield encode(fields).encode() + b"\n"
 
 
@@ -182,12 +187,3 @@ def _values_for_json(column: pa.Array) -> list[Any]:
             for start, end in itertools.pairwise(ends)
         ]
     return list(column.to_pylist())
-
-
-def _put_body(fields: dict[str, Any], body: bytes) -> None:
-    try:
-        fields["body"] = body.decode()
-    except UnicodeDecodeError:
-        from base64 import b64encode
-
-        fields["bodyBase64"] = b64encode(body).decode()

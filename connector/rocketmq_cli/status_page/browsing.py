@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from rocketmq_cli.connection import queues_of
 from rocketmq_cli.messages.records import message_record, read_messages
 from rocketmq_cli.terminal.output import Cell
+from rocketmq_cli.usage import UsageError
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.lookup import find_by_id, find_by_key
 from rocketmq_client.settings import ConnectionSettings
@@ -27,17 +29,6 @@ class Browsed(NamedTuple):
     problem: str | None = None
     is_missing: bool = False
     """True if the requested topic or queue does not exist."""
-
-
-class _QueueMissingError(RocketMQError):
-    """The topic has no queue with this index."""
-
-    def __init__(self, topic: str, index: int) -> None:
-        super().__init__(topic, index)
-        self.topic, self.index = topic, index
-
-    def __str__(self) -> str:
-        return f"There is no such queue: topic {self.topic} has no queue {self.index}."
 
 
 def wrong_number(wanted: Mapping[str, str]) -> str | None:
@@ -68,7 +59,7 @@ def browse(settings: ConnectionSettings, wanted: Mapping[str, str]) -> Browsed:
                 cluster, topic, int(queue) if queue else None, int(offset) if offset else None
             )
             return Browsed(found)
-    except (TopicNotFoundError, _QueueMissingError) as error:
+    except (TopicNotFoundError, UsageError) as error:
         return Browsed(problem=str(error), is_missing=True)
     except RocketMQError as error:
         return Browsed(problem=str(error))
@@ -83,9 +74,7 @@ def _by_key(cluster: Cluster, topic: str, key: str) -> Sequence[Mapping[str, Cel
 def _by_queue(
     cluster: Cluster, topic: str, index: int | None, offset: int | None
 ) -> Sequence[Mapping[str, Cell]]:
-    queues = [queue for queue in cluster.queues(topic) if index in (None, queue.index)]
-    if index is not None and not queues:
-        raise _QueueMissingError(topic, index)
+    queues = cluster.queues(topic) if index is None else queues_of(cluster, topic, index)
     count = _SHOWN_MAX if index is not None else _NEWEST_PER_QUEUE
     ranges = []
     for queue, held in sorted(raise_first(cluster.bounds(queues)).items()):

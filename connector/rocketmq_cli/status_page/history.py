@@ -109,10 +109,9 @@ class History:
         """A group's lag over time, without moments at which no broker reported the group."""
         return self._groups[group].lag.points() if group in self._groups else []
 
-    def rate_in(self, topic: str | None = None) -> list[Point]:
+    def rate_in(self, topic: str = _ALL) -> list[Point]:
         """Messages stored per second between two samples, in a topic or in all."""
-        name = _ALL if topic is None else topic
-        return self._topics[name].rate.points() if name in self._topics else []
+        return self._topics[topic].rate.points() if topic in self._topics else []
 
     def rate_out(self, group: str) -> list[Point]:
         """Messages that a group committed per second."""
