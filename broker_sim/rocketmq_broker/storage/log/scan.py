@@ -149,7 +149,9 @@ def whole_prefix(data: Bytes, base: int) -> Chain:
     chain = chain_of(data)
     layout, damaged = read_layout(data, chain.starts, chain.sizes, None)
     if len(damaged):
-        return chain.first(int(damaged[0]))
+        # The records before it may be torn, too: a crash loses pages in any order.
+        chain = chain.first(int(damaged[0]))
+        layout, _ = read_layout(data, chain.starts, chain.sizes, None)
     count = sound_count(layout, base)
     topic_starts = layout.topic_start + 1 + _is_v2(layout)
     columns = (topic_starts, layout.text_start, layout.text_end)

@@ -105,6 +105,24 @@ def test_whole_records_behind_the_mark_are_kept_and_torn_ones_cut(tmp_path: Path
     store.close()
 
 
+def test_a_torn_body_before_a_torn_record_is_cut(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    send(store, "orders", b"a", b"b")
+    appended = store.append("orders", 0, block_of("orders", b"c" * 50, b"d"), NOW)
+    kill(store)
+    name = tmp_path / "commitlog" / f"{0:020d}"
+    data = bytearray(name.read_bytes())
+    body = data.index(b"c" * 50)
+    data[body + 10 : body + 20] = bytes(10)
+    # The end of the next record is lost as well, so that its sizes do not add up.
+    data[appended.end_position - 40 : appended.end_position] = bytes(40)
+    name.write_bytes(data)
+    store = open_store(tmp_path)
+    assert store.report.kept_records == 0
+    assert read_all(store, "orders") == [b"a", b"b"]
+    store.close()
+
+
 def test_messages_of_a_deleted_topic_do_not_return_when_it_is_created_again(
     tmp_path: Path,
 ) -> None:
