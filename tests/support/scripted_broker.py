@@ -44,6 +44,8 @@ class ScriptedBroker:
         self.name = name
         self.script: Script = lambda _: None
         self.requests: list[Request[Reply]] = []
+        self.connection_count = 0
+        """Connections accepted so far."""
         self.committed: dict[tuple[str, QueueId], int] = {}
         self.published: str | None = None
         """The address that routes name; None: where it listens."""
@@ -108,6 +110,7 @@ class ScriptedBroker:
                 return
             with self._lock:
                 self._connections.add(connection)
+                self.connection_count += 1
             self._spawn(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:

@@ -25,7 +25,7 @@ from rocketmq_wire.model import (
     Subscription,
 )
 from rocketmq_wire.requests.messages import PullMessages
-from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
+from rocketmq_wire.requests.offsets import GetMaxOffset, GetMinOffset, OffsetReply
 from support.scripted_broker import ScriptedBroker
 from support.simulated_queue import SimulatedQueue, offsets_in
 from support.tcp_downloads import (
@@ -242,6 +242,24 @@ def test_an_abandoned_download_leaves_the_transport_usable(transport):
     assert transport.call(GetMaxOffset(QUEUES[0]), broker="broker-a", timeout_ms=5_000)
     found, _ = read(transport, ranges_of(0, 100))
     assert found == {queue: list(range(100)) for queue in QUEUES}
+
+
+def test_a_download_that_ends_during_a_doubt_keeps_its_connections(broker, transport):
+    broker.queues[QUEUES[1]] = SimulatedQueue(3_000, 5_000)
+    broker.script = lambda request: (
+        broker.SILENCE if isinstance(request, GetMinOffset) else None  # The doubt stays open.
+    )
+    wanted = [OffsetRange(QUEUES[0], 0, 5_000), OffsetRange(QUEUES[1], 1_000, 2_000)]
+    generator = transport.read_ranges(wanted, SPEC)
+    for chunk in generator:
+        transport.call(GetMaxOffset(QUEUES[2]), broker="broker-a", timeout_ms=5_000)
+        if chunk.end == 5_000:
+            break
+    assert any(isinstance(request, GetMinOffset) for request in broker.requests)
+    connection_count = broker.connection_count
+    generator.close()
+    transport.call(GetMaxOffset(QUEUES[2]), broker="broker-a", timeout_ms=5_000)
+    assert broker.connection_count == connection_count
 
 
 def test_a_download_resumes_after_its_transport_was_closed(transport):
