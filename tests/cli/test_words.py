@@ -311,7 +311,7 @@ def test_help_imports_no_verb() -> None:
         "import sys\n"
         "from rocketmq_cli.arguments import VERBS, parse\n"
         "try:\n    parse(['--help'])\nexcept SystemExit:\n    pass\n"
-        "print([verb for verb in VERBS if f'rocketmq_cli.{verb}' in sys.modules])"
+        "print([verb for verb in VERBS if f'rocketmq_cli.commands.{verb}' in sys.modules])"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines()[-1] == "[]"

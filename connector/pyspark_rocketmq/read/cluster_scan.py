@@ -161,7 +161,7 @@ def first_scan(
             error.reason,
             retry.failures,
             retry.waited_ms,
-        ) from error
+        ) from None
 
 
 def report_missing(found: ClusterScan) -> None:
