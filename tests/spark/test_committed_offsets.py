@@ -96,7 +96,7 @@ def test_a_group_with_live_members_is_refused(
     )  # fmt: skip
     beat = Heartbeat("10.0.0.9@other", consumers=(member,))
     loader.cluster.transport.call(beat, broker=queue.broker, timeout_ms=3_000)
-    with pytest.raises(PySparkException, match=r"ROCKETMQ_GROUP\.IN_USE\].*10\.0\.0\.9@somebody"):
+    with pytest.raises(PySparkException, match=r"ROCKETMQ_GROUP\.IN_USE\].*10\.0\.0\.9@other"):
         queries.available(group=group, startingOffsets="earliest")
     batches = queries.available(group=group, startingOffsets="earliest", commitOffsets="false")
     assert batches.rows == loader.rows(queue)
