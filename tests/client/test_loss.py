@@ -155,7 +155,7 @@ def test_a_replica_that_lacks_an_offset_proves_no_loss_until_the_outage_is_over(
         (1_000, Bounds(0, 2_000), 500, LossReason.TOPIC_RECREATED, None, 0),
     ],
 )
-def test_losses_are_told_apart_with_numbers(
+def test_losses_are_distinguished_and_counted(
     wanted: int, bounds: Bounds, seen: int, reason: LossReason, gone: int | None, next_offset: int
 ) -> None:
     loss = judge_offset(QUEUE, wanted, bounds, first_offset_seen=seen)

@@ -106,7 +106,7 @@ def test_an_empty_group_has_no_members(version):
         ("pull-illegal", PullStatus.OFFSET_ILLEGAL, "OFFSET_OVERFLOW_BADLY"),
     ],
 )
-def test_pulls_without_messages_say_where_to_go_on(version, name, status, remark):
+def test_pulls_without_messages_name_the_next_offset(version, name, status, remark):
     reply = golden_answer(version, name, PullMessages("g", QUEUE, 13, 32))
     assert (reply.status, reply.remark) == (status, remark)
     assert (reply.next_begin, reply.start, reply.end, reply.records) == (13, 0, 13, ())

@@ -117,7 +117,7 @@ def _missing_level(given: PerQueue, numbers: Mapping[QueueId, int]) -> str:
         if None in brokers:
             meant = next(queue for queue in numbers if queue.topic == topic)
             if meant.broker == "?":
-                continue  # There is no such topic; the error says so.
+                continue  # There is no such topic; the error names it.
             return (
                 f". It leaves out the level of brokers, taken to be {meant.broker}; in full it is "
                 f'{{"{topic}":{{"{meant.broker}":{{"{meant.index}":{numbers[meant]},...}}}}}}'

@@ -1,3 +1,3 @@
-"""Batch reads, and the task that reads ranges for batches and streams alike. Start at
+"""Batch reads, and the task that reads ranges for batches and streams. Start at
 `batch_reader`, then `task`.
 """

@@ -87,7 +87,7 @@ class TaskPartition(InputPartition):
         self.addresses = _addresses_of((piece.queue for piece in task.slices), addresses)
 
     def read(self, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-        """Read the slices, up to where their queues end now if the plan says so."""
+        """Read the slices, up to where their queues end now if the plan allows it."""
         return read_task(plan, self.task, self.addresses)
 
 

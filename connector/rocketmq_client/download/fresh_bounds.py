@@ -1,4 +1,4 @@
-"""The requests that settle a doubt about a queue, and the bounds and standing in their replies."""
+"""The requests that resolve a doubt about a queue, and the bounds and standing in their replies."""
 
 from __future__ import annotations
 

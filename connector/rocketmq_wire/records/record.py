@@ -204,7 +204,7 @@ def _split_tail(
 
 
 def decompress_body(body: Buffer, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
-    """The body as sent: inflated if `sys_flag` says so, from zlib and gzip only.
+    """The body as sent: inflated if its flag in `sys_flag` is set, from zlib and gzip only.
 
     Without type bits the first bytes decide the format: a gRPC sender's gzip is stored that way.
 

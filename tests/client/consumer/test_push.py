@@ -169,13 +169,13 @@ def test_a_message_that_always_fails_becomes_a_dead_letter(topic: Topic) -> None
     with PushConsumer(topic.connection, settings, listener):
         listener.wait(2)
     dead = Collector()
-    letters = settings_of(
+    dead_letters = settings_of(
         topic, group=f"dlq-{topic.name}", subscriptions={f"%DLQ%{settings.group}": Subscription()}
     )
-    with PushConsumer(topic.connection, letters, dead):
+    with PushConsumer(topic.connection, dead_letters, dead):
         dead.wait(1)
-    (letter,) = dead.messages
-    assert (letter.body, letter.properties["RETRY_TOPIC"]) == (b"poison0", topic.name)
+    (dead_letter,) = dead.messages
+    assert (dead_letter.body, dead_letter.properties["RETRY_TOPIC"]) == (b"poison0", topic.name)
 
 
 def test_the_message_of_a_slow_listener_is_sent_back(topic: Topic) -> None:

@@ -137,7 +137,7 @@ def test_a_queues_first_message_need_not_match_a_filter(first):
 
 
 @pytest.mark.parametrize("own", [None, 7])
-def test_under_a_filter_too_another_record_at_offset_0_is_told_from_a_later_match(own):
+def test_under_a_filter_another_record_at_offset_0_is_not_taken_for_a_later_match(own):
     """Also where that record is a later message of the same queue."""
     queue = SimulatedQueue(0, 900, is_first_out_of_range=True, is_filtered=True)
     window = window_of(

@@ -286,16 +286,16 @@ def test_what_is_there_in_front_of_a_loss_is_read_first() -> None:
 
 def test_what_is_said_to_be_in_front_of_a_loss_and_never_comes_is_a_timeout() -> None:
     stream = stream_of()
-    now_ms, looks = 0, 0
+    now_ms, checks = 0, 0
     with pytest.raises(DeadlineExceededError, match="no progress at offset 100"):  # noqa: PT012
         while now_ms < 100_000:
             stream.on_chunk(said(PullStatus.NO_NEW_MESSAGE, 100, 100), now_ms)
             if stream.doubted_queue is not None:
-                looks += 1
+                checks += 1
                 assert stream.on_bounds(Bounds(0, 150), Standing.SERVED, now_ms) is None
             now_ms += 100
             stream.next_stream(now_ms)
-    assert looks == 2, "looked at once more before giving up"
+    assert checks == 2, "checked once more before giving up"
     assert now_ms < 11_000
 
 

@@ -1,4 +1,4 @@
-"""Offsets by store time on brokers of every kind: all must be made to answer alike."""
+"""Offsets by store time on brokers of every kind: all must give the same answers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record(offset, store_ms):
 
 
 class TimedQueue:
-    """A queue with given store times, of a broker that searches in the way of its version."""
+    """A queue with given store times, of a broker that searches as its version does."""
 
     def __init__(self, start, times, version, seed=0):
         self.start, self.times, self.version = start, times, version

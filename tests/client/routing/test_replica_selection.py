@@ -124,20 +124,20 @@ def test_a_suggested_replica_that_refuses_is_asked_once(
 
 
 def test_a_replica_that_failed_is_tried_again_after_a_pause_that_grows() -> None:
-    suggestions = ReplicaSelection()
-    assert not suggestions.is_shunned("s:1", 0)
+    selection = ReplicaSelection()
+    assert not selection.is_shunned("s:1", 0)
     now_ms = 1_000
     for pause_ms in (30_000, 60_000, 120_000, 240_000, 480_000, 480_000):
-        suggestions.shun("s:1", now_ms)
+        selection.shun("s:1", now_ms)
         # All its requests in flight fail together.
-        suggestions.shun("s:1", now_ms + 5)
-        assert suggestions.is_shunned("s:1", now_ms + pause_ms - 1)
-        assert not suggestions.is_shunned("s:2", now_ms)
+        selection.shun("s:1", now_ms + 5)
+        assert selection.is_shunned("s:1", now_ms + pause_ms - 1)
+        assert not selection.is_shunned("s:2", now_ms)
         now_ms += pause_ms
-        assert not suggestions.is_shunned("s:1", now_ms)
-    suggestions.trust("s:1")
-    suggestions.shun("s:1", now_ms)
-    assert not suggestions.is_shunned("s:1", now_ms + 30_000)
+        assert not selection.is_shunned("s:1", now_ms)
+    selection.trust("s:1")
+    selection.shun("s:1", now_ms)
+    assert not selection.is_shunned("s:1", now_ms + 30_000)
 
 
 def test_a_suggested_replica_without_an_address_is_not_asked(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_rocketmq.consumer_group import commit as group_progress
+from pyspark_rocketmq.consumer_group import commit as offset_commit
 from pyspark_rocketmq.consumer_group.commit import OffsetCommitter, to_commit
 from pyspark_rocketmq.errors import GroupInUseError
 from rocketmq_wire.model import QueueId
@@ -67,7 +67,7 @@ def test_another_committer_is_reported_once_and_left_alone(
 
 
 def test_offsets_that_the_broker_lost_are_committed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_progress, "RESEND_MS", 20)
+    monkeypatch.setattr(offset_commit, "RESEND_MS", 20)
     world = FakeWorld()
     world.create("orders", 2)
     mine = committer(world)

@@ -56,7 +56,7 @@ def frames_of(*pieces: bytes, decoder: FrameDecoder | None = None) -> list[Frame
 
 
 def receive(decoder: FrameDecoder, data: bytes) -> None:
-    """Fill the lent buffers as a socket would."""
+    """Fill the decoder's buffers as a socket would."""
     while data:
         buffer = decoder.next_buffer()
         size = min(len(buffer), len(data))

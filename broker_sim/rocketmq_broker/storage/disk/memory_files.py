@@ -123,7 +123,7 @@ class MemoryFiles:
         return _MemoryLock(self._locks, name)
 
     def disk_use(self) -> DiskUse:
-        """Always empty: free memory cannot be told from memory that caches would release."""
+        """Always empty: caches would release some of the memory that is in use."""
         return DiskUse(used_size=0, free_size=1)
 
 

@@ -201,7 +201,7 @@ class RecordSearch:
             is_known = key in self._next or key in self._listed.queues
             if is_known and message.physical_offset == base + at >= self._listed.position:
                 expected = self._next.get(key, 0)
-                # A damaged offset may be any number, but the damage can hold only so many records.
+                # A damaged offset may be any number, but the damage holds few records.
                 if expected <= message.queue_offset <= expected + (end - at) // BLANK_SIZE_MIN:
                     end_hint = message.queue_offset + 1
                     self.hints[key] = max(self.hints.get(key, 0), end_hint)

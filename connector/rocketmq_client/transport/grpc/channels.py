@@ -35,7 +35,7 @@ class Channels:
         connection, self._addresses = connect_to_first(self._addresses, connect)
         return connection
 
-    def lend(self, inbox: Inbox, receive_window: int) -> GrpcConnection:
+    def open_stream(self, inbox: Inbox, receive_window: int) -> GrpcConnection:
         """Return a connection for one stream, whose window must not be shared with calls."""
         connection, self._idle = self._idle, None
         if connection is not None:
@@ -46,7 +46,7 @@ class Channels:
         return self.connect(inbox, receive_window)
 
     def give_back(self, connection: GrpcConnection, generation: int) -> None:
-        """Keep a lent connection for the next stream, unless the transport was closed since."""
+        """Keep a stream's connection for the next stream, unless the transport was closed since."""
         is_same = generation == self.generation and self._process_id == os.getpid()
         if is_same and self._idle is None:
             self._idle = connection
@@ -54,7 +54,7 @@ class Channels:
             connection.close()
 
     def close(self) -> None:
-        """Close the idle connection; lent ones are closed when they come back."""
+        """Close the idle connection; those of streams are closed when they are given back."""
         if self._idle is not None:
             self._idle.close()
         self._idle = None

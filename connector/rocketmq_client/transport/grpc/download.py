@@ -50,7 +50,7 @@ class Download:
         ranges: Sequence[OffsetRange],
         spec: ReadSpec,
     ) -> None:
-        """`transport` asks for fresh bounds; `channels` lends the connection."""
+        """`transport` asks for fresh bounds; `channels` opens the connection."""
         self._transport = transport
         self._channels = channels
         self._clock = clock
@@ -112,7 +112,7 @@ class Download:
         # A new inbox: nothing of an earlier stream is taken for this one's.
         self._inbox = SimpleQueue()
         self._untaken = None
-        reader = self._channels.lend(self._inbox, self._stream.window_size)
+        reader = self._channels.open_stream(self._inbox, self._stream.window_size)
         self._reader = reader
         # No time-out: the caller may hold the generator suspended for as long as it likes.
         self._call = reader.stream(PULL_RECORDS_PATH, encode_pull_records(request))

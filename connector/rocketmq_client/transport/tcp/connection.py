@@ -337,7 +337,7 @@ class Connection:
             self._hang_up(_reason(error))
 
     def _hang_up(self, reason: str) -> None:
-        """Fail because the peer closed it; say so if the peer speaks another protocol."""
+        """Fail because the peer closed it, naming the other protocol if the peer speaks one."""
         found: WrongSettingsError | None = None
         if not self._was_answered and not self.is_dead:
             greeting = ClientSession().start(_HARMLESS, now_ms=0, timeout_ms=1)

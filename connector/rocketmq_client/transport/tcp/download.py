@@ -61,7 +61,7 @@ class Download:
         """The requests in flight for fresh bounds."""
         self._inbox: list[Call] = []
         """The finished ones of both."""
-        self._outages: dict[str, int] = {}
+        self._unreachable_since: dict[str, int] = {}
         """Since when each unreachable broker has been logged."""
 
     def chunks(self) -> Iterator[RangeChunk]:
@@ -177,14 +177,14 @@ class Download:
 
     def _log_outage(self, broker: str, error: RocketMQError, now_ms: int) -> None:
         """Log once for each outage that the download waits, and for how long."""
-        if isinstance(error, TransportError) and broker not in self._outages:
-            self._outages[broker] = now_ms
+        if isinstance(error, TransportError) and broker not in self._unreachable_since:
+            self._unreachable_since[broker] = now_ms
             outage_s = self._spec.limits.outage_ms / 1_000
             _logger.warning("waiting for %s for up to %.0f s: %s", broker, outage_s, error)
 
     def _log_recovery(self, broker: str, now_ms: int) -> None:
         """Log the end of an outage that was logged."""
-        since_ms = self._outages.pop(broker, None) if self._outages else None
+        since_ms = self._unreachable_since.pop(broker, None) if self._unreachable_since else None
         if since_ms is not None:
             outage_s = (now_ms - since_ms) / 1_000
             _logger.warning("%s answers again after %.1f s, the download resumes", broker, outage_s)

@@ -1,7 +1,7 @@
 """Requests and answers of a popping client at RocketMQ's public gRPC service, as bytes.
 
 The service sends messages, not records. This module encodes them as records, with the queue and the
-offset of their receipt handles, so that consumers handle all popped records alike.
+offset of their receipt handles, so that consumers handle all popped records the same way.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ _SEND_NAMES: Final = (
 )
 
 
-_LETTERS: Final = dict(zip(_SEND_NAMES, "abcdefghijklmn", strict=True))
+_SHORT_NAMES: Final = dict(zip(_SEND_NAMES, "abcdefghijklmn", strict=True))
 
 
 _SEND_STATUSES = {status.value: status for status in SendStatus}
@@ -192,12 +192,12 @@ def _decode_long_names(fields: Fields, body: Buffer) -> SendMessage | SendBatch:
     return _decode_send(fields, body, {name: name for name in _SEND_NAMES})
 
 
-def _decode_letters(fields: Fields, body: Buffer) -> SendMessage | SendBatch:
-    return _decode_send(fields, body, _LETTERS)
+def _decode_short_names(fields: Fields, body: Buffer) -> SendMessage | SendBatch:
+    return _decode_send(fields, body, _SHORT_NAMES)
 
 
 def _decode_batch(fields: Fields, body: Buffer) -> SendBatch:
-    sent = _decode_send(fields, body, _LETTERS, is_batch=True)
+    sent = _decode_send(fields, body, _SHORT_NAMES, is_batch=True)
     assert isinstance(sent, SendBatch)
     return sent
 
@@ -398,7 +398,7 @@ MESSAGE_CODECS: Final = (
           _decode_pull_reply, frozenset(_PULL_STATUSES)),
     # 310 may carry a batch: see `_decode_send`.
     Codec(RequestCode.SEND_MESSAGE_V2, SendMessage, _encode_send,
-          _decode_letters,  # type: ignore[arg-type]
+          _decode_short_names,  # type: ignore[arg-type]
           _encode_send_reply, _decode_send_reply, frozenset(_SEND_STATUSES)),
     Codec(RequestCode.SEND_BATCH_MESSAGE, SendBatch, _encode_batch, _decode_batch,
           _encode_send_reply, _decode_send_reply, frozenset(_SEND_STATUSES)),

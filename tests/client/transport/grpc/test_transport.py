@@ -259,7 +259,7 @@ def test_a_frame_over_the_limit_ends_the_connection_as_a_breach_of_the_protocol(
         transport.close()
 
 
-def test_a_grpc_server_without_the_service_is_told_apart() -> None:
+def test_a_grpc_server_without_the_service_is_reported() -> None:
     other = grpc.server(futures.ThreadPoolExecutor(1))
     port = other.add_insecure_port("127.0.0.1:0")
     other.start()

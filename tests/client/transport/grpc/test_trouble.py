@@ -97,7 +97,7 @@ def test_what_a_broker_sends_behind_a_refusal_is_not_read() -> None:
     port = other.add_insecure_port("127.0.0.1:0")
     other.start()
     transport = transport_to(f"127.0.0.1:{port}")
-    # Whoever looks at this clock looks after any delay.
+    # Each reading of this clock comes after any delay.
     transport._clock = ActiveClock(itertools.count(0, 200_000_000).__next__)
     wanted = [OffsetRange(queue(0), 0, 1), OffsetRange(queue(1), 0, 1)]
     spec = ReadSpec("group", limits=ReadLimits(outage_ms=10**9, pull_timeout_ms=10**9))
@@ -124,7 +124,7 @@ def test_an_answer_over_the_limit_breaks_the_protocol() -> None:
     other.stop(None).wait()
 
 
-def test_downloads_wait_as_the_settings_say_and_not_all_alike(
+def test_downloads_wait_as_configured_and_with_jitter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def sleep(seconds: float) -> None:

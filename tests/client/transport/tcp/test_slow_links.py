@@ -22,7 +22,7 @@ LIMITS = ReadLimits()
 
 @dataclass
 class SlowLink:
-    """A window's pulls through both ends of a connection that carries so many bytes a second."""
+    """A window's pulls through both ends of a connection that carries `bytes_per_s`."""
 
     window: FetchWindow
     queue: SimulatedQueue

@@ -220,7 +220,7 @@ def test_a_queue_cut_off_below_its_next_offset_is_a_loss(world: GroupWorld) -> N
         run_all(query)
 
 
-def made_anew(world: GroupWorld, count: int) -> None:
+def recreate(world: GroupWorld, count: int) -> None:
     """Delete the topic, and with it the group's progress, and fill a new one."""
     world.delete("orders")
     world.group_offsets.clear()
@@ -239,7 +239,7 @@ def test_a_topic_recreated_and_refilled_while_a_query_is_stopped_is_a_loss(
     query.start()
     run_all(query)
     getattr(query, stops)()
-    made_anew(world, 25)
+    recreate(world, 25)
     query.start()
     with pytest.raises(DataLossError, match=r"TOPIC_RECREATED\] .*requested=10"):
         run_all(query)

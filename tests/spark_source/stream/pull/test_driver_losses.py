@@ -175,7 +175,7 @@ def test_the_identity_of_a_queue_follows_retention_and_an_idle_query_keeps_its_t
     world.put(queue, 1)
     end = query.latest(start)
     assert (end["births"], end["firsts"]) == ({}, {"orders": {"broker-a": {"0": 3}}})
-    # A run that begins with the older text knows better at once, and says so in its next batch.
+    # A run that begins with the older text knows better at once, and stores it in its next batch.
     again = run()
     assert again.latest(end) == end
     assert again.latest(start) == end

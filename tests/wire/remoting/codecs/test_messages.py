@@ -206,7 +206,7 @@ def test_a_send_answer_carries_what_java_producers_read():
     }
 
 
-def test_the_common_field_names_the_broker_where_the_letter_does_not():
+def test_the_common_field_names_the_broker_where_the_short_name_does_not():
     fields = encode_request(SEND).ext_fields
     fields["bname"] = fields.pop("n")
     assert decode_request(header_of(310, fields), b"hello") == SEND
