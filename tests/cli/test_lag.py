@@ -47,7 +47,7 @@ def knows_the_group(request: Request[Reply]) -> Reply | BrokerError | None:
 
 @pytest.fixture(params=["away", "without a master", "failing"])
 def torn(request: pytest.FixtureRequest, alone: ScriptedBroker) -> ScriptedBroker:
-    """The same beside a broker-b that does not tell."""
+    """The same beside a broker-b that does not answer."""
     address = alone.address if request.param == "failing" else "127.0.0.1:1"
     broker_id = 1 if request.param == "without a master" else 0
     alone.others = (BrokerAddresses("broker-b", "DefaultCluster", {broker_id: address}),)
@@ -62,7 +62,7 @@ def torn(request: pytest.FixtureRequest, alone: ScriptedBroker) -> ScriptedBroke
     return alone
 
 
-def test_lag_is_not_known_when_a_broker_does_not_tell(
+def test_lag_is_unknown_if_a_broker_does_not_answer(
     torn: ScriptedBroker, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = ["lag", "g", "--max", "10", "--json", "--name-server", torn.address]
@@ -87,7 +87,7 @@ def test_describe_shows_what_is_known_and_fails(
     assert json.loads(capfd.readouterr().out)["lag"] == 2
 
 
-def test_the_problem_is_handed_on_beside_what_is_known(torn: ScriptedBroker) -> None:
+def test_the_problem_is_returned_beside_the_known_offsets(torn: ScriptedBroker) -> None:
     with connected(torn) as cluster:
         offsets = group_offsets(cluster, "g")
         assert offsets.queues.keys() == {QUEUE}
@@ -97,7 +97,7 @@ def test_the_problem_is_handed_on_beside_what_is_known(torn: ScriptedBroker) -> 
             group_queues(cluster, "g")
 
 
-def test_when_nobody_answers_the_failure_is_raised(alone: ScriptedBroker) -> None:
+def test_if_no_broker_answers_the_failure_is_raised(alone: ScriptedBroker) -> None:
     alone.script = lambda asked: (
         BrokerError(1, "no") if isinstance(asked, GetConsumeStats) else None
     )
@@ -131,7 +131,7 @@ def test_a_group_without_committed_offsets_is_within_no_maximum(
     assert f"has committed nothing in topic {topic}" in capfd.readouterr().err
 
 
-def test_lag_is_looked_at_again_and_again_until_it_is_exceeded(
+def test_lag_is_sampled_until_it_is_exceeded(
     alone: ScriptedBroker,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

@@ -221,7 +221,7 @@ LEAVES = sorted(PARSERS)
 _EXAMPLE = re.compile(r"\brmq [a-z].*?(?=\s{2,}|\s*\||\)|$)", re.MULTILINE)
 
 
-def test_every_noun_and_verb_is_looked_at() -> None:
+def test_every_noun_and_verb_is_checked() -> None:
     assert {path[0] for path in LEAVES} == set(VERBS)
     assert {module.name for module in pkgutil.iter_modules(commands.__path__)} == set(VERBS)
     assert ("topic", "create") in LEAVES
@@ -247,7 +247,7 @@ def test_every_verb_s_help_has_examples_that_are_right(
     [path for path in LEAVES if path[0] not in {"demo", "ui", "serve"}],
     ids=" ".join,
 )
-def test_everything_that_tells_something_tells_it_as_json(path: tuple[str, ...]) -> None:
+def test_every_verb_with_output_has_json(path: tuple[str, ...]) -> None:
     """`produce` reads it instead, as its option of that name says."""
     options = {option for action in PARSERS[path]._actions for option in action.option_strings}
     assert "--json" in options or any(longer[:-1] == path for longer in LEAVES)
