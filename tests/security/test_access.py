@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,9 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import NotAuthorizedError, RocketMQError
 from rocketmq_wire.model import Message, OffsetRange, TopicConfig
+from rocketmq_wire.requests.brokers import GetCluster, WipeWritePermission
 from rocketmq_wire.signing import Credentials
+from support.remoting_peer import RemotingPeer
 
 ADMIN = Credentials("AdminAdmin", "admin-secret")
 READER = Credentials("ReaderReader", "reader-secret")
@@ -247,6 +250,17 @@ def test_a_changed_file_counts_at_once_and_a_broken_one_does_not(
         replace_text(accounts_file, before)
         _until(lambda: _can_read(cluster), "the old key to count again")
     assert not any(word in caplog.text for word in ("reader-secret", "another-secret"))
+
+
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_a_name_servers_request_that_changes_the_broker_needs_an_account(
+    accounts_file: Path, is_apart: bool
+) -> None:
+    config = replace(config_for(accounts_file), name_server_apart=is_apart)
+    with Broker(config) as broker, RemotingPeer(broker.name_server) as peer:
+        peer.call(GetCluster())
+        with pytest.raises(NotAuthorizedError, match="No accessKey"):
+            peer.call(WipeWritePermission(config.broker_name))
 
 
 def test_a_trusted_address_needs_no_key(tmp_path: Path, transport: str) -> None:

@@ -160,7 +160,7 @@ async def _serve(
         remoting.append(RemotingServer(shell, config, role, tls_files, guard))
         remoting[-1].listen(bound.take("port"))
         if config.name_server_apart:
-            remoting.append(RemotingServer(shell, config, Role.NAME_SERVER, tls_files))
+            remoting.append(RemotingServer(shell, config, Role.NAME_SERVER, tls_files, guard))
             remoting[-1].listen(bound.take("nameServerPort"))
         grpc = None
         if serves_grpc:
