@@ -280,8 +280,10 @@ class GrpcConnection:
     def _on_answer(self, inbox: Inbox, number: int, call: Any) -> None:
         """A unary call is over; runs on a thread of gRPC's."""
         self._unary.pop(number, None)
-        if call.code().value[0] == OK:
-            inbox.put(MessageReceived(number, memoryview(call.result())))
+        message = call.result() if call.code().value[0] == OK else None
+        # A server may end a call with OK and no message; an error here would lose the end, too.
+        if message is not None:
+            inbox.put(MessageReceived(number, memoryview(message)))
         self._put_end(inbox, number, call)
 
     def _put_end(self, inbox: Inbox, number: int, call: Any) -> None:

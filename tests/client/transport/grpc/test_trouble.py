@@ -124,6 +124,20 @@ def test_an_answer_over_the_limit_breaks_the_protocol() -> None:
     other.stop(None).wait()
 
 
+def test_a_call_that_ends_well_without_an_answer_breaks_the_protocol() -> None:
+    other = grpc.server(futures.ThreadPoolExecutor(1))
+    handlers = {"ListTopics": grpc.stream_stream_rpc_method_handler(lambda *_: iter(()))}
+    other.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    port = other.add_insecure_port("127.0.0.1:0")
+    other.start()
+    transport = transport_to(f"127.0.0.1:{port}")
+    transport.submit(ListTopics(), broker=None, timeout_ms=TIMEOUT_MS)
+    ((_, error),) = transport.completed(timeout_ms=TIMEOUT_MS)
+    assert isinstance(error, RemoteProtocolError)
+    transport.close()
+    other.stop(None).wait()
+
+
 def test_downloads_wait_as_configured_and_with_jitter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
