@@ -1,5 +1,5 @@
 // RocketMQ's gRPC client in Go at work: ENDPOINTS SCENARIO... ; each says what it saw.
-// The client is told by the environment whether to use TLS (rocketmq.client.enableSsl).
+// The environment decides whether the client uses TLS (rocketmq.client.enableSsl).
 package main
 
 import (

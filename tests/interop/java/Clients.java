@@ -263,7 +263,7 @@ public class Clients {
         }
     }
 
-    /** A member of a broadcast keeps its place in a file of its own, and goes on from there. */
+    /** A member of a broadcast stores its offsets in a file of its own, and resumes from there. */
     static String broadcastStore() throws Exception {
         StringBuilder result = new StringBuilder();
         for (int start = 0; start < 2; start++) {

@@ -10,7 +10,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 public class MqAdmin {
     public static void main(String[] arguments) throws Exception {
         System.setErr(System.out);
-        hurryShutdowns(Thread.currentThread());
+        speedUpShutdowns(Thread.currentThread());
         // 4.9 insists on a file of its own for its log.
         Path configuration = Paths.get(System.getProperty("rocketmq.home.dir"), "conf");
         Files.createDirectories(configuration);
@@ -30,10 +30,10 @@ public class MqAdmin {
 
     /**
      * A client that shuts down waits for threads of its own that look up every 3 s, or 20 s after
-     * a lost wake-up: some fifty clients one after the other. They are told at once here.
+     * a lost wake-up: some fifty clients one after the other. Here they end at once.
      */
-    static void hurryShutdowns(Thread commands) {
-        Thread hurry = new Thread(() -> {
+    static void speedUpShutdowns(Thread commands) {
+        Thread waker = new Thread(() -> {
             while (commands.isAlive()) {
                 for (StackTraceElement call : commands.getStackTrace()) {
                     if (call.getClassName().endsWith(".ServiceThread") && call.getMethodName().equals("shutdown")) {
@@ -43,9 +43,9 @@ public class MqAdmin {
                 }
                 LockSupport.parkNanos(20_000_000);
             }
-        }, "hurry");
-        hurry.setDaemon(true);
-        hurry.start();
+        }, "waker");
+        waker.setDaemon(true);
+        waker.start();
     }
 
     static void wakeWaiting() {
@@ -56,7 +56,7 @@ public class MqAdmin {
         }
     }
 
-    /** Commands keep clients that they have shut down; each call makes its list of them anew. */
+    /** Commands keep clients that they have shut down; each call recreates its list of them. */
     static void forgetCommands() throws Exception {
         for (Field field : MQAdminStartup.class.getDeclaredFields()) {
             if (List.class.isAssignableFrom(field.getType())) {
