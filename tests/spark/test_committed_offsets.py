@@ -163,11 +163,11 @@ def test_with_async_checkpoints_a_commit_is_never_ahead_of_a_restart(
         queries.until(query, is_committed_while_more_comes)
     finally:
         query.stop()
-    (offset,) = committed(loader, group, queue)
-    assert isinstance(committed, int)
+    (confirmed,) = committed(loader, group, queue)
+    assert isinstance(confirmed, int)
     # Spark writes offsets and commits of some batches only, and restarts behind the last of those.
     checkpoint = queries.folder / "checkpoint"
     done = max(int(file.name) for file in (checkpoint / "commits").glob("[0-9]*"))
     *_, offset = (checkpoint / "offsets" / str(done)).read_text().splitlines()
     restarts_at = json.loads(offset)["offsets"][queue.topic][queue.broker][str(queue.index)]
-    assert 0 < committed <= restarts_at
+    assert 0 < confirmed <= restarts_at
