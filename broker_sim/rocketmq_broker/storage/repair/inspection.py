@@ -169,7 +169,8 @@ def _are_sound(
         data = log.data(start)
         if data is None:
             continue
-        rows = np.flatnonzero((bases == start) & (positions - start + sizes <= len(data)))
+        # Behind the bytes on the disk, `data` has zeros, which could pass for lost properties.
+        rows = np.flatnonzero((bases == start) & (positions - start + sizes <= log.size(start)))
         _, damaged = read_layout(data, positions[rows] - start, sizes[rows], None)
         rows = np.delete(rows, damaged)
         layout, _ = read_layout(data, positions[rows] - start, sizes[rows], None)

@@ -69,6 +69,12 @@ class LogFiles:
             self._mapped[base] = data
         return data
 
+    def size(self, base: int) -> int:
+        """The number of bytes of one file that are on the disk; 0 if it is missing."""
+        if base not in self.found:
+            return 0
+        return min(file_size(self._files, segment_name(base)), self.segment_size)
+
     def crc(self, start: int, end: int) -> int | None:
         """CRC-32 of `[start, end)`; None if a file is missing."""
         found = 0
@@ -81,7 +87,7 @@ class LogFiles:
     def missing_from(self, start: int, end: int) -> int | None:
         """The first position of `[start, end)` that is not on the disk; None if all are."""
         for base in self.bases(start, end):
-            size = file_size(self._files, segment_name(base)) if base in self.found else 0
+            size = self.size(base)
             if base + size < min(end, base + self.segment_size):
                 return max(start, base + size)
         return None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rocketmq_broker.storage.disk.memory_files import MemoryFiles
 from rocketmq_broker.storage.log.log_checksums import LOG_CHECKSUMS_NAME
+from rocketmq_broker.storage.log.segment import segment_name
 from rocketmq_broker.storage.repair.inspection import inspect
 from rocketmq_broker.storage.store import Store
 from support.storage_blocks import block_of
@@ -35,3 +36,15 @@ def test_many_expired_checksums_stay_in_their_file() -> None:
     # A start does shorten the file.
     Store.open(files, EVERY_MESSAGE, NOW).close()
     assert len(content(files, LOG_CHECKSUMS_NAME)) < len(before) // 10
+
+
+def test_a_message_whose_properties_are_cut_off_is_named() -> None:
+    files = MemoryFiles()
+    store = Store.open(files, TINY, NOW)
+    for _ in range(2):
+        end = store.append("orders", 0, block_of("orders", b"x", keys="key"), NOW).end_position
+    store.sync()
+    store.publish()
+    store.close()
+    files.open(segment_name(0)).resize(end - 2)
+    assert inspect(files).damaged == {("orders", 0): [(1, 2)]}
