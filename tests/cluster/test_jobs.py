@@ -327,7 +327,7 @@ def test_a_stream_into_files_outlives_a_worker_that_is_killed(
     topic, output = "outlived", tmp_path / "output"
     produce(cluster, topic)
     bereaved.run(
-        "batch 2:",
+        "batch 2 ",
         "stream_to_parquet.py",
         *("--name-server", broker.name_server, "--topic", topic, "--output", str(output)),
         *("--checkpoint", str(tmp_path / "checkpoint"), "--trigger", "available-now"),
@@ -344,7 +344,7 @@ def test_totals_outlive_a_worker_that_is_killed(
     topic, output = "totalled", tmp_path / "output"
     produce(cluster, topic)
     said = bereaved.run(
-        "batch 2:",
+        "batch 2 ",
         "windowed_totals.py",
         *("--name-server", broker.name_server, "--topic", topic, "--output", str(output)),
         *("--checkpoint", str(tmp_path / "checkpoint"), "--trigger", "available-now"),
@@ -401,7 +401,7 @@ def test_a_replay_outlives_a_worker_that_is_killed(
         *("--option", f"maxRecordsPerPartition={ORDERS // 20}"),
     )
     bereaved.run(
-        "batch 1:",
+        "batch 1 ",
         "parquet_to_topic.py",
         *(*where, "--input", copy, "--topic", again, "--files-per-batch", "2"),
         *("--checkpoint", str(tmp_path / "checkpoint")),
