@@ -44,6 +44,7 @@ def drop_replays(frame: DataFrame) -> DataFrame:
         is_ours &= ~sf.col("topic").startswith(prefix)
     # The first item tells the two kinds of keys apart.
     ours = sf.array(sf.lit("row"), sf.col("topic"), *row_id)
-    others = sf.array(sf.lit("offset"), *(sf.col(name).cast("string") for name in _OFFSET_COLUMNS))
+    # "place" is kept: streams store these keys in their checkpoints.
+    others = sf.array(sf.lit("place"), *(sf.col(name).cast("string") for name in _OFFSET_COLUMNS))
     keyed = frame.withColumn(_KEY, sf.when(is_ours, ours).otherwise(others))
     return keyed.dropDuplicates([_KEY]).drop(_KEY)

@@ -162,7 +162,7 @@ class DecisionLog:
         brokers = {half.queue.broker for half in decision.half_messages}
         keepers = retry_decision(self._cluster, self._head_queues)
         queues = [queue for queue in keepers if queue.broker in brokers]
-        return self._store_note(queues, decision, token=True, owner=self._owner)
+        return self._store_note(queues, decision, turn=True, owner=self._owner)
 
     def _store_note(
         self, queues: Sequence[QueueId], decision: Decision, **content_of_kind: object
