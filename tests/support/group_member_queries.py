@@ -141,9 +141,9 @@ class JoinedQuery:
     def _open_member(
         self, settings: ConnectionSettings, options: ReadOptions, known: Mapping[QueueId, int]
     ) -> BatchMember:
-        member = BatchMember(settings, group_settings(options))
+        member = BatchMember(settings, group_settings(options), known)
         instance = cast(ClientInstance, self.instance)
-        member._attach(instance, known)
+        member._attach(instance)
         member._instance, member._state = instance, ConsumerState.RUNNING
         member.rebalance()
         self.member = member

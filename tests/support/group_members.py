@@ -145,7 +145,7 @@ class Batched(Looping):
         self, connection: ConnectionSettings, settings: ConsumerSettings, ledger: Ledger
     ) -> None:
         self.ledger, self.cluster = ledger, open_cluster(connection)
-        self.member = BatchMember(connection, settings).start({})
+        self.member = BatchMember(connection, settings, {}).start()
         super().__init__(self.member)
 
     def turn(self) -> None:

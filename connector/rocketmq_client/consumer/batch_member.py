@@ -36,9 +36,15 @@ class BatchMember(GroupConsumer):
     # As Java's push consumers in the same group: brokers keep one type for a group.
     _consume_type = "CONSUME_PASSIVELY"
 
-    def __init__(self, connection: ConnectionSettings, settings: ConsumerSettings) -> None:
-        """Raises ValueError."""
-        super().__init__(connection, settings, instance_name=None, unit_name=None)
+    def __init__(
+        self,
+        connection: ConnectionSettings,
+        settings: ConsumerSettings,
+        known: Mapping[QueueId, int],
+    ) -> None:
+        """`known` are the offsets that this member read to before a restart. Raises ValueError."""
+        super().__init__(connection, settings)
+        self._known = known
         # The group's retry topic is shared like its other topics.
         self._subscriptions[RETRY_PREFIX + self.settings.group] = Subscription()
         self._taken: dict[QueueId, OwnedQueue] = {}
@@ -48,17 +54,6 @@ class BatchMember(GroupConsumer):
         self._is_balanced = False
         self._committed_count = 0
         self._stored_count = 0
-        self._lock_due_ms = 0
-
-    def start(self, known: Mapping[QueueId, int]) -> BatchMember:
-        """Join the group; `known` are the offsets that this member read to before a restart.
-
-        Raises ClientStateError and BrokerError.
-        """
-        instance = self._acquire()
-        self._attach(instance, known)
-        self._register(instance)
-        return self
 
     # --- for the caller -----------------------------------------------------------------------
 
@@ -130,10 +125,6 @@ class BatchMember(GroupConsumer):
             count = self._committed_count
             return self._changed.wait_for(lambda: self._stored_count >= count, timeout_ms / 1_000)
 
-    def close(self) -> None:
-        """Store the committed offsets and leave the group; a taken queue is read again."""
-        self._leave()
-
     # --- for the client instance: see `Member` ------------------------------------------------
 
     def rebalance(self) -> None:
@@ -148,38 +139,25 @@ class BatchMember(GroupConsumer):
         super().restart(offsets)
 
     def housekeep(self, now_ms: int) -> int:
+        due_ms = super().housekeep(now_ms)
         with self._rebalance_lock:
-            instance, settings = self._instance, self.settings
-            if instance is None:
-                return now_ms + settings.persist_ms
-            if now_ms >= self._persist_due_ms:
-                self._persist_due_ms = now_ms + settings.persist_ms
-                self._persist()
-            if now_ms >= self._lock_due_ms:
-                self._lock_due_ms = now_ms + settings.lock_ms
-                self._renew_locks(now_ms)
-            if self._doubtful:
+            if self._doubtful and self._instance is not None:
                 self._doubtful = frozenset(self._queues.lose(self._doubtful))
-                instance.want_rebalance()
-            self._repeat_rebalance(instance, now_ms)
-            return self._next_due_ms(self._persist_due_ms, self._lock_due_ms)
+                self._instance.want_rebalance()
+        return due_ms
 
     # --- inside -------------------------------------------------------------------------------
 
-    def _attach(self, instance: ClientInstance, known: Mapping[QueueId, int]) -> None:
+    def _attach(self, instance: ClientInstance) -> None:
         self._puller = NoPulls(instance.io, self.settings)
         self._queues = OwnedQueues(
             instance, self.settings, self._puller, is_orderly=True, is_forward_only=True
         )
-        self._queues.offset_store.known = known
-        self._persist_due_ms = now_ms() + self.settings.persist_ms
-        self._lock_due_ms = now_ms() + self.settings.lock_ms
+        self._queues.offset_store.known = self._known
 
     def _stop(self) -> None:
         # The query has ended, so nothing reads the queues of an unfinished batch.
         self.release(tuple(self._taken))
-        with self._rebalance_lock:
-            self._queues.lose_all()
 
     def _add_known(self, offsets: Mapping[QueueId, int]) -> None:
         store = self._queues.offset_store
@@ -191,16 +169,17 @@ class BatchMember(GroupConsumer):
             bool(self._queues.owned) or not self._rebalance_due_ms
         )
 
-    def _persist(self) -> None:
+    def _persist(self, now_ms: int) -> None:
+        del now_ms
         count = self._committed_count
         if self._queues.persist():
             with self._changed:
                 self._stored_count = count
                 self._changed.notify_all()
 
-    def _renew_locks(self, time_ms: int) -> None:
+    def _renew_locks(self, now_ms: int) -> None:
         owned = self._queues.owned
-        stale = {queue for queue, one in owned.items() if not one.process.is_lock_valid(time_ms)}
+        stale = {queue for queue, one in owned.items() if not one.process.is_lock_valid(now_ms)}
         self._queues.renew_locks()
         stale |= {queue for queue, one in owned.items() if not one.process.is_locked}
         if stale:

@@ -11,22 +11,28 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
 from rocketmq_client.consumer.common.listener import ConsumeCounts
 from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
 from rocketmq_client.consumer.membership.client_instance import ClientInstance, Member
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
-from rocketmq_client.consumer.membership.running_info import running_info
-from rocketmq_client.consumer.pulling.queue_puller import QueuePuller
+from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.errors import ClientStateError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
-from rocketmq_wire.requests.members import ConsumeDirectly, RunningInfoReply
+from rocketmq_wire.requests.members import (
+    ConsumeDirectly,
+    ConsumeRates,
+    QueueInfo,
+    RunningInfoReply,
+)
+
+C = TypeVar("C", bound="GroupConsumer")
 
 _UNBALANCED_DELAY_MS: Final = 1_000
 _BROADCASTING_INSTANCE: Final = "DEFAULT"
@@ -43,9 +49,7 @@ class ConsumerState(enum.Enum):
 
 
 class GroupConsumer(Member):
-    """Joins its group by `_acquire` and `_register`; a subclass sets `_puller` and `_queues`
-    between them.
-    """
+    """A subclass sets `_puller` and `_queues` in `_attach`; `with` starts and ends a consumer."""
 
     _consume_type: ClassVar[str]
     _puller: QueuePuller
@@ -55,9 +59,8 @@ class GroupConsumer(Member):
         self,
         connection: ConnectionSettings,
         settings: ConsumerSettings,
-        *,
-        instance_name: str | None,
-        unit_name: str | None,
+        instance_name: str | None = None,
+        unit_name: str | None = None,
         rpc_hooks: Sequence[RpcHook] = (),
     ) -> None:
         """Raises ValueError. `rpc_hooks` are called around every request to a server."""
@@ -75,10 +78,64 @@ class GroupConsumer(Member):
         self._rebalance_lock = threading.Lock()
         """Held while queues are gained and lost, so that shutdown and rebalance do not overlap."""
         self._persist_due_ms = 0
+        self._lock_due_ms = 0
         self._rebalance_due_ms = 0
         """When an incomplete rebalance is repeated; 0 if the last one was complete."""
 
     # --- for the application ------------------------------------------------------------------
+
+    def start(self: C) -> C:
+        """Join the group. Raises ClientStateError, and BrokerError if a filter is refused."""
+        if self._state is not ConsumerState.CREATED:
+            raise self._state_error()
+        # Until RUNNING every error leaves this state: a consumer is not started twice.
+        self._state = ConsumerState.START_FAILED
+        name = self._instance_name
+        if self.settings.is_broadcasting:
+            # The next process has to find the offset file, whose path contains this name.
+            name = name or _BROADCASTING_INSTANCE
+        instance = ClientInstance.acquire(self._connection, instance=name, unit=self._unit_name)
+        try:
+            self._persist_due_ms = now_ms() + self.settings.persist_ms
+            self._lock_due_ms = now_ms() + self.settings.lock_ms
+            self._attach(instance)
+            self._instance = instance
+            instance.register(self, self.settings, self._rpc_hooks)
+            # A pull with an invalid expression returns every message.
+            for topic, wanted in self._subscriptions.items():
+                if wanted.kind != "TAG":
+                    instance.check_subscription(self.group, topic, wanted)
+        except BaseException:
+            self._instance = None
+            instance.unregister(self)
+            instance.release()
+            raise
+        # Queues are owned only from here on: a failed start must not consume anything.
+        self._state = ConsumerState.RUNNING
+        instance.want_rebalance()
+        return self
+
+    def close(self) -> None:
+        """Store the consumed offsets and leave the group; a second call does nothing."""
+        with self._rebalance_lock:
+            instance, self._instance = self._instance, None
+        if instance is None:
+            return
+        self._state = ConsumerState.SHUT_DOWN
+        try:
+            self._stop()
+            # Offsets are stored before the group is left: the next owner reads them at once.
+            with self._rebalance_lock:
+                self._queues.lose_all()
+            instance.unregister(self)
+        finally:
+            instance.release()
+
+    def __enter__(self: C) -> C:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
 
     @property
     def queues(self) -> tuple[QueueId, ...]:
@@ -132,6 +189,26 @@ class GroupConsumer(Member):
             is_balanced = self._rebalance_queues()
         self._rebalance_due_ms = 0 if is_balanced else now_ms() + _UNBALANCED_DELAY_MS
 
+    def housekeep(self, now_ms: int) -> int:
+        with self._rebalance_lock:
+            instance = self._instance
+            if instance is None:
+                return now_ms + self.settings.persist_ms
+            self._queues.store_corrections()
+            if now_ms >= self._persist_due_ms:
+                self._persist_due_ms = now_ms + self.settings.persist_ms
+                self._persist(now_ms)
+                if self._queues.drop_stale(now_ms):
+                    instance.want_rebalance()
+            if now_ms >= self._lock_due_ms:
+                self._lock_due_ms = now_ms + self.settings.lock_ms
+                self._renew_locks(now_ms)
+            if self._rebalance_due_ms and now_ms >= self._rebalance_due_ms:
+                self._rebalance_due_ms = 0
+                instance.want_rebalance()
+            due_ms = min(self._persist_due_ms, self._lock_due_ms)
+            return min(due_ms, self._rebalance_due_ms or due_ms)
+
     def restart(self, offsets: Mapping[QueueId, int]) -> None:
         with self._rebalance_lock:
             if self._instance is not None:
@@ -141,13 +218,34 @@ class GroupConsumer(Member):
         return self._queues.offsets()
 
     def running_info(self) -> RunningInfoReply:
-        return running_info(
-            self.settings,
-            self.consumer_info(),
-            self._queues.owned,
-            self._puller.counts,
-            self._consume_counts(),
+        info, owned, pulls = self.consumer_info(), self._queues.owned, self._puller.counts
+        counts = self._consume_counts()
+        consumed = counts or ConsumeCounts()
+        shift_ms = time.time_ns() // 1_000_000 - now_ms()
+        seconds = max((time.monotonic_ns() - pulls.started_ns) / 1e9, 1e-3)
+        total = max(consumed.succeeded + consumed.failed, 1)
+        # The counts are those of the whole consumer, so every topic shows the same rates.
+        rates = ConsumeRates(
+            pull_ms=pulls.round_trip_ms / max(pulls.pulls, 1),
+            pulled=pulls.messages / seconds,
+            consume_ms=consumed.spent_ns / 1e6 / total,
+            succeeded=consumed.succeeded / seconds,
+            failed=consumed.failed / seconds,
         )
+        is_orderly = any(one.control.is_orderly for one in owned.values())
+        properties = {
+            "PROP_CONSUME_TYPE": info.consume_type,
+            "PROP_CONSUMEORDERLY": str(is_orderly).lower(),
+            "PROP_THREADPOOL_CORE_SIZE": str(self.settings.threads if counts is not None else 0),
+            "PROP_CONSUMER_START_TIMESTAMP": str(pulls.started_ns // 1_000_000 + shift_ms),
+            "PROP_CLIENT_VERSION": "PYTHON",
+            "consumeMessageBatchMaxSize": str(self.settings.consume_batch_size),
+            "pullBatchSize": str(self.settings.pull_batch_size),
+            "pullThresholdForQueue": str(self.settings.limits.count_max),
+        }
+        queues = {queue: _queue_info(one, shift_ms) for queue, one in owned.items()}
+        topics = {topic: rates for topic, *_ in info.subscriptions}
+        return RunningInfoReply(properties, queues, topics, info.subscriptions)
 
     def consume_directly(
         self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
@@ -159,8 +257,20 @@ class GroupConsumer(Member):
     # --- for subclasses -----------------------------------------------------------------------
 
     @abstractmethod
+    def _attach(self, instance: ClientInstance) -> None:
+        """Set `_puller` and `_queues`, and whatever else the consumer needs to run."""
+
+    def _persist(self, now_ms: int) -> None:
+        """Store the consumed offsets, at every period."""
+        del now_ms
+        self._queues.persist()
+
+    def _renew_locks(self, now_ms: int) -> None:
+        del now_ms
+        self._queues.renew_locks()
+
     def _stop(self) -> None:
-        """Stop consuming and store the consumed offsets; called once, before leaving the group."""
+        """Stop consuming; called once, before queues are given up and the group is left."""
 
     def _consume_counts(self) -> ConsumeCounts | None:
         """The listener's counts, if there is a listener."""
@@ -193,61 +303,25 @@ class GroupConsumer(Member):
         instance.send_heartbeats()
         instance.want_rebalance()
 
-    def _repeat_rebalance(self, instance: ClientInstance, time_ms: int) -> None:
-        """Want another rebalance if an incomplete one is due to be repeated."""
-        if self._rebalance_due_ms and time_ms >= self._rebalance_due_ms:
-            self._rebalance_due_ms = 0
-            instance.want_rebalance()
 
-    def _next_due_ms(self, *due_ms: int) -> int:
-        """The earliest of these times and the repeated rebalance."""
-        return min(*due_ms, self._rebalance_due_ms or due_ms[0])
+def _queue_info(owned: OwnedQueue, shift_ms: int) -> QueueInfo:
+    """A queue's state for tools; `shift_ms` turns the clock of timers into that of the day."""
 
-    def _acquire(self) -> ClientInstance:
-        if self._state is not ConsumerState.CREATED:
-            raise self._state_error()
-        # Until RUNNING every error leaves this state: a consumer is not started twice.
-        self._state = ConsumerState.START_FAILED
-        name = self._instance_name
-        if self.settings.is_broadcasting:
-            # The next process has to find the offset file, whose path contains this name.
-            name = name or _BROADCASTING_INSTANCE
-        return ClientInstance.acquire(self._connection, instance=name, unit=self._unit_name)
+    def epoch(time_ms: int) -> int:
+        return time_ms + shift_ms if time_ms else 0
 
-    def _register(self, instance: ClientInstance) -> None:
-        self._instance = instance
-        try:
-            instance.register(self, self.settings, self._rpc_hooks)
-            self._check_filters(instance)
-        except BaseException:
-            self._instance = None
-            instance.unregister(self)
-            instance.release()
-            raise
-        # Queues are owned only from here on: a failed start must not consume anything.
-        self._state = ConsumerState.RUNNING
-        instance.want_rebalance()
-
-    def _check_filters(self, instance: ClientInstance) -> None:
-        """Let brokers check expressions: a pull with an invalid one returns every message."""
-        for topic, wanted in self._subscriptions.items():
-            if wanted.kind != "TAG":
-                instance.check_subscription(self.settings.group, topic, wanted)
-
-    def _end(self, *, has_failed: bool) -> None:
-        """See `ConsumerContext`."""
-        del has_failed
-        self._leave()
-
-    def _leave(self) -> None:
-        """Stop and leave the group; a second call does nothing."""
-        with self._rebalance_lock:
-            instance, self._instance = self._instance, None
-        if instance is None:
-            return
-        self._state = ConsumerState.SHUT_DOWN
-        try:
-            self._stop()
-            instance.unregister(self)
-        finally:
-            instance.release()
+    with owned.lock:
+        process = owned.process
+        first = process.waiting_from if process.count else 0
+        return QueueInfo(
+            done=process.consumed_offset,
+            count=process.count,
+            first=first,
+            last=first + process.span if process.count else 0,
+            size=process.size,
+            is_locked=process.is_locked,
+            lock_ms=epoch(process.lock_ms if process.is_locked else 0),
+            is_dropped=process.is_dropped,
+            pull_ms=epoch(process.last_pull_ms),
+            consume_ms=epoch(process.last_consume_ms),
+        )

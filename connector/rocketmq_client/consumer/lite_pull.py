@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 from rocketmq_client.consumer.active_consumer import ActiveConsumer
 from rocketmq_client.consumer.allocation import Change
-from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
+from rocketmq_client.consumer.common.io_thread import RpcHook
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
+from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_client.errors import ClientStateError
@@ -66,10 +67,10 @@ class LitePullConsumer(ActiveConsumer):
             instance_name=instance_name,
             unit_name=unit_name,
             rpc_hooks=rpc_hooks,
+            on_queues=on_queues,
         )
         self.auto_commit = auto_commit
         self._waiting_max = waiting_max
-        self._on_queues = on_queues
         self._assigned: dict[QueueId, int | None] | None = None
         self._pulled: deque[_Pulled] = deque()
         self._waiting_count = 0
@@ -81,28 +82,6 @@ class LitePullConsumer(ActiveConsumer):
         self._pollers: ConsumePool | None = None
 
     # --- for the application ------------------------------------------------------------------
-
-    def start(self) -> LitePullConsumer:
-        """Join the group. Raises ClientStateError."""
-        instance = self._acquire()
-        settings = self.settings
-        self._puller = QueuePuller(
-            instance.io,
-            settings,
-            is_orderly=False,
-            on_messages=self._on_messages,
-            on_illegal=lambda owned, offset: self._queues.correct(owned, offset),
-            subscription_of=self._subscription_of,
-            is_full=lambda: self._waiting_count >= self._waiting_max,
-            # `poll` returns messages before they are consumed.
-            commits_on_pull=False,
-        )
-        self._queues = OwnedQueues(
-            instance, settings, self._puller, is_orderly=False, on_change=self._on_queues
-        )
-        self._persist_due_ms = now_ms() + settings.persist_ms
-        self._register(instance)
-        return self
 
     def subscribe(self, topic: str, expression: str = "*", kind: str = "TAG") -> None:
         """Share a topic's queues with the group. Raises ClientStateError after `assign`."""
@@ -233,41 +212,44 @@ class LitePullConsumer(ActiveConsumer):
         """The consumed offsets by queue."""
         return self._queues.offsets()
 
-    def close(self) -> None:
-        """Commit the consumed offsets and leave the group; a second call does nothing."""
-        self._leave()
-
-    def _end(self, *, has_failed: bool) -> None:
-        if has_failed:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
             # The application failed on the messages polled last, so they are not consumed.
             with self._changed:
                 self._polled = set()
-        super()._end(has_failed=has_failed)
+        self.close()
 
     # --- for the client instance: see `Member` ------------------------------------------------
 
     def topics(self) -> Iterable[str]:
         assigned = {queue.topic for queue in self._assigned or ()}
-        return {*self._subscriptions, *assigned, *self._watch.topics, *self._asked_topics}
+        return {*super().topics(), *assigned, *self._watch.topics}
 
     def housekeep(self, now_ms: int) -> int:
         instance = self._instance
         if instance is not None:
-            self._repeat_rebalance(instance, now_ms)
             self._watch.compare(instance.route)
-        with self._rebalance_lock:
-            instance = self._instance
-            if instance is not None:
-                self._queues.store_corrections()
-            if instance is not None and now_ms >= self._persist_due_ms:
-                self._persist_due_ms = now_ms + self.settings.persist_ms
-                if self.auto_commit:
-                    self._queues.persist()
-                if self._queues.drop_stale(now_ms):
-                    instance.want_rebalance()
-        return self._next_due_ms(self._persist_due_ms)
+        return super().housekeep(now_ms)
 
     # --- inside -------------------------------------------------------------------------------
+
+    def _attach(self, instance: ClientInstance) -> None:
+        self._puller = QueuePuller(
+            instance.io,
+            self.settings,
+            is_orderly=False,
+            on_messages=self._on_messages,
+            on_illegal=lambda owned, offset: self._queues.correct(owned, offset),
+            subscription_of=self._subscription_of,
+            is_full=lambda: self._waiting_count >= self._waiting_max,
+            # `poll` returns messages before they are consumed.
+            commits_on_pull=False,
+        )
+        self._queues = OwnedQueues(instance, self.settings, self._puller, on_change=self._on_queues)
+
+    def _persist(self, now_ms: int) -> None:
+        if self.auto_commit:
+            super()._persist(now_ms)
 
     def _stop(self) -> None:
         self._puller.is_suspended = True
@@ -276,8 +258,6 @@ class LitePullConsumer(ActiveConsumer):
             self._pollers.shut_down(self.settings.shutdown_wait_ms)
         if self.auto_commit:
             self._mark_consumed()
-        with self._rebalance_lock:
-            self._queues.lose_all()
 
     def _subscription_of(self, topic: str) -> Subscription | None:
         if self._assigned is not None:

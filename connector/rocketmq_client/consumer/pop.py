@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.consumer.common.context_manager import ConsumerContext
 from rocketmq_client.consumer.common.io_thread import now_ms
 from rocketmq_client.consumer.common.messages import tags_of
 from rocketmq_client.consumer.popping.messages import Popped, popped_messages
@@ -66,7 +65,7 @@ class PoppedRecords:
     reply: PopReply
 
 
-class PopConsumer(ConsumerContext):
+class PopConsumer:
     """Pops one topic for one group, in one thread at a time; every call has a time limit."""
 
     def __init__(
@@ -99,6 +98,13 @@ class PopConsumer(ConsumerContext):
     def start(self) -> PopConsumer:
         """Do nothing: `with` calls it."""
         return self
+
+    def __enter__(self) -> PopConsumer:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        for error in self.close():
+            _LOG.warning("topic=%s: a message could not be handed back: %s", self._topic, error)
 
     def close(self) -> list[RocketMQError]:
         """Hand back the messages that were neither acknowledged nor deferred; returns errors."""
@@ -245,11 +251,6 @@ class PopConsumer(ConsumerContext):
             return None
         records = reply.records[0] if len(reply.records) == 1 else b"".join(reply.records)
         return PoppedRecords(self._topic, broker, bytes(records), reply.handles(broker), reply)
-
-    def _end(self, *, has_failed: bool) -> None:
-        del has_failed
-        for error in self.close():
-            _LOG.warning("topic=%s: a message could not be handed back: %s", self._topic, error)
 
     def _ack_singly(self, handles: Iterable[ReceiptHandle]) -> list[RocketMQError]:
         requests: list[tuple[str, AckMessage]] = [

@@ -10,19 +10,16 @@ The consumer is a member of its group for the topics it subscribes to: `queues` 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_client.consumer.active_consumer import ActiveConsumer
-from rocketmq_client.consumer.allocation import Change
-from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_pull, tags_of
-from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.consuming.consumption import send_back
+from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.pulling.queue_puller import HOLD_GRACE_MS, NoPulls
-from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
@@ -47,46 +44,6 @@ class PullResult:
 
 class PullConsumer(ActiveConsumer):
     """Any number of threads may use it."""
-
-    def __init__(
-        self,
-        connection: ConnectionSettings,
-        settings: ConsumerSettings,
-        *,
-        instance_name: str | None = None,
-        unit_name: str | None = None,
-        rpc_hooks: Sequence[RpcHook] = (),
-        on_queues: Callable[[Change], None] | None = None,
-    ) -> None:
-        """Raises ValueError. `on_queues` is called with queues gained and lost."""
-        super().__init__(
-            connection,
-            settings,
-            instance_name=instance_name,
-            unit_name=unit_name,
-            rpc_hooks=rpc_hooks,
-        )
-        self._on_queues = on_queues
-        self._consumed: dict[QueueId, int] = {}
-        self._lock = threading.Lock()
-
-    # --- for the application ------------------------------------------------------------------
-
-    def start(self) -> PullConsumer:
-        """Join the group. Raises ClientStateError."""
-        instance = self._acquire()
-        self._puller = NoPulls(instance.io, self.settings)
-        self._queues = OwnedQueues(
-            instance,
-            self.settings,
-            self._puller,
-            is_orderly=False,
-            on_change=self._on_queues,
-            commits=False,
-        )
-        self._persist_due_ms = now_ms() + self.settings.persist_ms
-        self._register(instance)
-        return self
 
     def pull(
         self,
@@ -162,31 +119,26 @@ class PullConsumer(ActiveConsumer):
             attempts_max=settings.attempts,
         )
 
-    def close(self) -> None:
-        """Commit the noted offsets and leave the group; a second call does nothing."""
-        self._leave()
-
     # --- for the client instance: see `Member` ------------------------------------------------
-
-    def topics(self) -> Iterable[str]:
-        return {*self._subscriptions, *self._asked_topics}
 
     def offsets(self) -> Mapping[QueueId, int]:
         return dict(self._consumed)
 
-    def housekeep(self, now_ms: int) -> int:
-        if now_ms >= self._persist_due_ms:
-            self._persist_due_ms = now_ms + self.settings.persist_ms
-            if self._instance is not None:
-                self._persist()
-        return self._persist_due_ms
-
     # --- inside -------------------------------------------------------------------------------
 
-    def _stop(self) -> None:
-        self._persist()
+    def _attach(self, instance: ClientInstance) -> None:
+        self._consumed: dict[QueueId, int] = {}
+        self._lock = threading.Lock()
+        self._puller = NoPulls(instance.io, self.settings)
+        self._queues = OwnedQueues(
+            instance, self.settings, self._puller, on_change=self._on_queues, commits=False
+        )
 
-    def _persist(self) -> None:
+    def _stop(self) -> None:
+        self._persist(0)
+
+    def _persist(self, now_ms: int) -> None:
+        del now_ms
         with self._lock:
             offsets = dict(self._consumed)
         self._queues.offset_store.store(offsets)

@@ -9,10 +9,9 @@ the group gets the message again: delivery is at least once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from rocketmq_client.consumer.common.context_manager import ConsumerContext
-from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
+from rocketmq_client.consumer.common.io_thread import RpcHook
 from rocketmq_client.consumer.common.listener import (
     ConcurrentListener,
     ConsumeCounts,
@@ -41,6 +40,8 @@ from rocketmq_wire.model import RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.members import ConsumeDirectly
 
+P = TypeVar("P", bound="PushConsumer")
+
 
 class _Pops(NamedTuple):
     """The parts of a consumer that also pops."""
@@ -50,7 +51,7 @@ class _Pops(NamedTuple):
     acks: PopAcks
 
 
-class PushConsumer(GroupConsumer, ConsumerContext):
+class PushConsumer(GroupConsumer):
     """A member with a listener."""
 
     _consume_type = "CONSUME_PASSIVELY"
@@ -79,13 +80,7 @@ class PushConsumer(GroupConsumer, ConsumerContext):
             raise ValueError("a push consumer needs a subscription: name a topic")
         if pop is not None and (listener is None or settings.is_broadcasting):
             raise ValueError("pop is for concurrent listeners of groups that share their messages")
-        super().__init__(
-            connection,
-            settings,
-            instance_name=instance_name,
-            unit_name=unit_name,
-            rpc_hooks=rpc_hooks,
-        )
+        super().__init__(connection, settings, instance_name, unit_name, rpc_hooks)
         self._listener = listener
         self._orderly_listener = orderly_listener
         self._hooks = tuple(hooks)
@@ -94,39 +89,17 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         if not settings.is_broadcasting:
             # The broker redelivers failed messages through the group's retry topic.
             self._subscriptions[RETRY_PREFIX + self.settings.group] = Subscription()
-        self._lock_due_ms = 0
 
     # --- for the application ------------------------------------------------------------------
 
-    def start(self) -> PushConsumer:
-        """Join the group; the listener is called soon after. Raises ClientStateError."""
-        instance = self._acquire()
-        settings, is_orderly = self.settings, self._orderly_listener is not None
-        self._pool = ConsumePool(f"rocketmq-consume-{settings.group}", settings.threads)
-        self._puller = QueuePuller(
-            instance.io,
-            settings,
-            is_orderly=is_orderly,
-            on_messages=lambda owned, messages: self._consumption.on_messages(owned, messages),
-            on_illegal=lambda owned, offset: self._queues.correct(owned, offset),
-            subscription_of=lambda topic: self._subscriptions.get(topic),
-        )
-        self._queues = OwnedQueues(instance, settings, self._puller, is_orderly=is_orderly)
-        self._consumption = self._consumption_of(instance)
-        if self._pop_settings is not None:
-            self._pops = self._pops_of(instance, self._pop_settings)
-        self._persist_due_ms = now_ms() + 2 * settings.persist_ms
-        self._lock_due_ms = now_ms() + settings.lock_ms
-        try:
-            self._register(instance)
-        except BaseException:
-            self._pool.shut_down(settings.shutdown_wait_ms)
-            raise
+    def start(self: P) -> P:
+        super().start()
+        self._pool.resize(self.settings.threads)
         return self
 
     def shut_down(self) -> None:
         """Stop pulling, let listeners end, commit, leave the group; a second call does nothing."""
-        self._leave()
+        self.close()
 
     def suspend(self) -> None:
         """Stop pulling until `resume`; messages already pulled are still consumed."""
@@ -159,25 +132,6 @@ class PushConsumer(GroupConsumer, ConsumerContext):
 
     # --- for the client instance: see `Member` ------------------------------------------------
 
-    def housekeep(self, now_ms: int) -> int:
-        settings = self.settings
-        with self._rebalance_lock:
-            instance = self._instance
-            if instance is None:
-                return now_ms + settings.persist_ms
-            self._queues.store_corrections()
-            if now_ms >= self._persist_due_ms:
-                self._persist_due_ms = now_ms + settings.persist_ms
-                self._queues.persist()
-                self._consumption.expire(now_ms)
-                if self._queues.drop_stale(now_ms):
-                    instance.want_rebalance()
-            if now_ms >= self._lock_due_ms:
-                self._lock_due_ms = now_ms + settings.lock_ms
-                self._queues.renew_locks()
-            self._repeat_rebalance(instance, now_ms)
-            return self._next_due_ms(self._persist_due_ms, self._lock_due_ms)
-
     def consume_directly(
         self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
     ) -> None:
@@ -190,6 +144,29 @@ class PushConsumer(GroupConsumer, ConsumerContext):
 
     # --- inside -------------------------------------------------------------------------------
 
+    def _attach(self, instance: ClientInstance) -> None:
+        settings, is_orderly = self.settings, self._orderly_listener is not None
+        # As in Java's client, the first commit comes a period later than the others.
+        self._persist_due_ms += settings.persist_ms
+        # Threads begin after the start, so that a failed one leaves none.
+        self._pool = ConsumePool(f"rocketmq-consume-{settings.group}", 0)
+        self._puller = QueuePuller(
+            instance.io,
+            settings,
+            is_orderly=is_orderly,
+            on_messages=lambda owned, messages: self._consumption.on_messages(owned, messages),
+            on_illegal=lambda owned, offset: self._queues.correct(owned, offset),
+            subscription_of=lambda topic: self._subscriptions.get(topic),
+        )
+        self._queues = OwnedQueues(instance, settings, self._puller, is_orderly=is_orderly)
+        self._consumption = self._consumption_of(instance)
+        if self._pop_settings is not None:
+            self._pops = self._pops_of(instance, self._pop_settings)
+
+    def _persist(self, now_ms: int) -> None:
+        super()._persist(now_ms)
+        self._consumption.expire(now_ms)
+
     def _stop(self) -> None:
         self._puller.is_suspended = True
         self._consumption.stop()
@@ -199,9 +176,6 @@ class PushConsumer(GroupConsumer, ConsumerContext):
         if self._pops is not None:
             self._pops.consumption.hand_back()
             self._pops.acks.finish(self.settings.request_timeout_ms)
-        # Offsets are stored before the group is left: the next owner reads them at once.
-        with self._rebalance_lock:
-            self._queues.lose_all()
 
     @property
     def _any_listener(self) -> Listener:

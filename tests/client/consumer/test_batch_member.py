@@ -32,9 +32,9 @@ class Member:
         self.io = self.instance.fake_io
         self.io.committed.update(stored or {})
         settings = ConsumerSettings("g", {"T": Subscription()}, consume_from=consume_from)
-        self.member = BatchMember(ConnectionSettings(name_servers=("h:1",)), settings)
+        self.member = BatchMember(ConnectionSettings(name_servers=("h:1",)), settings, known or {})
         self.member._subscriptions = {"T": Subscription()}
-        self.member._attach(self.instance.as_instance(), known or {})
+        self.member._attach(self.instance.as_instance())
         self.member._instance, self.member._state = (
             self.instance.as_instance(),
             ConsumerState.RUNNING,
@@ -56,7 +56,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_member_subscribes_to_its_groups_retry_topic() -> None:
-    member = BatchMember(ConnectionSettings(name_servers=("h:1",)), ConsumerSettings("g"))
+    member = BatchMember(ConnectionSettings(name_servers=("h:1",)), ConsumerSettings("g"), {})
     assert tuple(member.topics()) == ("%RETRY%g",)
 
 

@@ -285,7 +285,7 @@ def test_polled_queues_are_changed_by_one_thread_at_a_time(
         consumer.seek_to_begin(topic.queues[0])
         polled(consumer, 2)
     finally:
-        consumer._end(has_failed=has_failed)
+        consumer.__exit__(ValueError if has_failed else None)
 
 
 def test_a_call_on_a_stopped_consumer_raises(topic: Topic) -> None:

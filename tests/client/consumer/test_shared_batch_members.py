@@ -23,11 +23,11 @@ def taken(member: BatchMember, topic: Topic, count: int) -> dict[QueueId, int]:
 def test_a_second_member_waits_for_the_commit_of_the_first(topic: Topic) -> None:
     topic.send(40)
     settings = settings_of(topic)
-    one = BatchMember(topic.connection, settings).start({})
-    two = BatchMember(topic.connection, settings)
+    one = BatchMember(topic.connection, settings, {}).start()
+    two = BatchMember(topic.connection, settings, {})
     try:
         assert taken(one, topic, 4) == dict.fromkeys(topic.queues, 0)
-        two.start({})
+        two.start()
         until(lambda: any(owned.is_leaving for owned in one._queues.owned.values()))
         assert two.take().keys() & {*topic.queues} == set()
         one.commit(dict.fromkeys(topic.queues, 10))
@@ -42,7 +42,7 @@ def test_a_second_member_waits_for_the_commit_of_the_first(topic: Topic) -> None
 def test_the_remaining_member_takes_over_at_once(topic: Topic) -> None:
     topic.send(40)
     settings = settings_of(topic)
-    one = BatchMember(topic.connection, settings).start({})
+    one = BatchMember(topic.connection, settings, {}).start()
     taken(one, topic, 4)
     one.commit(dict.fromkeys(topic.queues, 7))
     listener = Collector()
@@ -58,7 +58,7 @@ def test_the_remaining_member_takes_over_at_once(topic: Topic) -> None:
 def test_a_commit_is_stored_at_once(topic: Topic) -> None:
     topic.send(40)
     settings = settings_of(topic)
-    member = BatchMember(topic.connection, settings).start({})
+    member = BatchMember(topic.connection, settings, {}).start()
     try:
         taken(member, topic, 4)
         member.commit(dict.fromkeys(topic.queues, 10))

@@ -76,7 +76,7 @@ def open_batch_member(
     settings: ConnectionSettings, options: ReadOptions, known: Mapping[QueueId, int]
 ) -> BatchMember:
     """Join the group that the options name."""
-    return BatchMember(settings, group_settings(options)).start(known)
+    return BatchMember(settings, group_settings(options), known).start()
 
 
 @dataclass(frozen=True, slots=True)

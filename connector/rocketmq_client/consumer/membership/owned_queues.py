@@ -51,7 +51,7 @@ class OwnedQueues:
         settings: ConsumerSettings,
         puller: QueuePuller,
         *,
-        is_orderly: bool,
+        is_orderly: bool = False,
         on_change: Callable[[Change], None] | None = None,
         commits: bool = True,
         is_forward_only: bool = False,
@@ -345,7 +345,7 @@ class OwnedQueues:
 
         Every pull returns, if only with an error, so this should never happen.
         """
-        stale = [queue for queue, one in self.owned.items() if one.process.is_pull_stale(time_ms)]
+        stale = [queue for queue, one in self.owned.items() if self._puller.is_stale(one, time_ms)]
         for queue in stale:
             _LOG.error("%s: nothing was pulled for two minutes: restarting its pulls", queue)
         self.lose(stale)

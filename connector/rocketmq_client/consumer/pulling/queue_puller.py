@@ -112,6 +112,10 @@ class QueuePuller:
         """Pull from the queue until it is dropped; a second call runs its next step at once."""
         self._io.post(partial(self._step, owned))
 
+    def is_stale(self, owned: OwnedQueue, time_ms: int) -> bool:
+        """The queue's pulls have stopped."""
+        return owned.process.is_pull_stale(time_ms)
+
     # --- in the I/O thread --------------------------------------------------------------------
 
     def _step(self, owned: OwnedQueue) -> None:
@@ -288,3 +292,7 @@ class NoPulls(QueuePuller):
 
     def start(self, owned: OwnedQueue) -> None:
         """Nothing is pulled here."""
+
+    def is_stale(self, owned: OwnedQueue, time_ms: int) -> bool:
+        del owned, time_ms
+        return False
