@@ -8,7 +8,7 @@ from typing import Final
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.kinds import PerQueue
-from pyspark_rocketmq.options.read_table import PULL_DEFINITIONS
+from pyspark_rocketmq.options.read_table import READ_DEFINITIONS
 from pyspark_rocketmq.options.sink_table import SENDING_OPTIONS
 from pyspark_rocketmq.options.values import ConnectionOptions, ReadOptions, WriteOptions
 
@@ -25,7 +25,7 @@ _NOT_WITH_POP: Final = (
     "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
     "startingTimestamp",
-    *(definition.name for definition in PULL_DEFINITIONS),
+    *(definition.name for definition in READ_DEFINITIONS if definition.group == "pull"),
 )
 # Spark itself decides what becomes of a table's options: this source sees none, or only those of
 # the use at hand.

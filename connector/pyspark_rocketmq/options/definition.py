@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark_rocketmq.options.kinds import Kind
@@ -33,7 +33,7 @@ class OptionDefinition:
     default: object
     uses: frozenset[Use]
     group: str
-    help: str
+    help: str = ""
     aliases: tuple[str, ...] = ()
     supported: tuple[object, ...] | None = None
     """The values that this version supports; None: all of them, (): none."""
@@ -43,6 +43,10 @@ class OptionDefinition:
         """The field of ReadOptions, WriteOptions or one of their parts that has the value."""
         words = "".join("_" + c.lower() if c.isupper() else c for c in self.name)
         return words.replace(".", "_")
+
+    def with_help(self, text: str) -> OptionDefinition:
+        """Return the definition with its text in the reference page."""
+        return replace(self, help=text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,7 @@ class Section:
         self,
         name: str,
         kind: Kind,
-        default: object,
-        help: str,
+        default: object = None,
         *,
         aliases: tuple[str, ...] = (),
         uses: frozenset[Use] | None = None,
@@ -65,9 +68,9 @@ class Section:
     ) -> OptionDefinition:
         """Define an option."""
         return OptionDefinition(
-            name, kind, default, uses or self.uses, self.group, help, aliases, supported
+            name, kind, default, uses or self.uses, self.group, "", aliases, supported
         )
 
     def later(self, name: str, kind: Kind, help: str) -> OptionDefinition:
         """Define an option that this version refuses."""
-        return self.option(name, kind, None, help, supported=())
+        return self.option(name, kind, supported=()).with_help(help)

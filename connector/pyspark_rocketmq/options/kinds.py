@@ -1,304 +1,248 @@
-"""The kinds of value that an option may have: text as users write it -> a checked value.
-
-Every kind is a callable that raises ValueError with the reason; `takes` describes what it accepts.
-"""
+"""The kinds of value that an option may have: text as users write it -> a checked value."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from rocketmq_wire.errors import SqlSyntaxError
 from rocketmq_wire.filters.sql92 import parse_selector
 from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN, NAME_SIZE_MAX
 
+_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:]+):(\d{1,5})")
 _DURATION: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
 _DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _SIZE: Final = re.compile(r"(\d+)\s*(b|k|kb|m|mb|g|gb)?", re.IGNORECASE)
 _SIZE_BYTES: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_COUNT_MAX: Final = 2**63 - 1
 # Numbers that are times of today in seconds; in milliseconds they are before 1974.
 _SECONDS_NOW: Final = 1_000_000_000
 _SECONDS_MAX: Final = 100_000_000_000
-
-
-class Kind(Protocol):
-    """Turns an option's text into its value."""
-
-    @property
-    def takes(self) -> str: ...
-
-    def __call__(self, text: str) -> object: ...
+_TIME: Final = "milliseconds since 1970, or a time with its zone such as 2026-01-31T08:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """Any text that is not empty."""
-
-    takes: str = "text"
-
-    def __call__(self, text: str) -> str:
-        if not text.strip():
-            raise ValueError("must not be empty")
-        return text.strip()
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """Text without blanks inside."""
-
-    why: str
-    """Why blanks are refused, and what to give instead."""
-    takes: str = "text without blanks"
-
-    def __call__(self, text: str) -> str:
-        text = Text()(text)
-        if len(text.split()) > 1:
-            raise ValueError(f"must have no blanks, {self.why}")
-        return text
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A name that brokers accept for a group, or for a topic."""
+class Kind:
+    """What an option takes."""
 
     takes: str
-    size_max: int
+    """The description in the reference page."""
+    parse: Callable[[str], object]
+    """Returns the value; raises ValueError with the reason."""
+    is_secret: bool = False
+    """True if error messages must not show the text."""
 
-    def __call__(self, text: str) -> str:
-        text = text.strip()
-        if not text:
-            raise ValueError("must not be empty")
+
+@dataclass(frozen=True, slots=True)
+class PerQueue:
+    """A number for every queue: topic -> broker (None: the topic's only broker) -> queue -> n."""
+
+    values: Mapping[str, Mapping[str | None, Mapping[int, int]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Queues by name: topic -> broker (None: the topic's only broker) -> queue ids."""
+
+    queues: Mapping[str, Mapping[str | None, tuple[int, ...]]]
+
+
+# --- kinds with parameters ----------------------------------------------------------------------
+
+
+def word(why: str) -> Kind:
+    """Text without blanks inside; `why`: the reason, and what to give instead."""
+
+    def parse(text: str) -> str:
+        text = _parse_text(text)
+        if len(text.split()) > 1:
+            raise ValueError(f"must have no blanks, {why}")
+        return text
+
+    return Kind("text without blanks", parse)
+
+
+def _name(takes: str, size_max: int) -> Kind:
+    """A name that brokers accept."""
+
+    def parse(text: str) -> str:
+        text = _parse_text(text)
         if not NAME_PATTERN.fullmatch(text):
             raise ValueError("must have letters, digits, '_', '-', '%' and '|' only")
-        if len(text) > self.size_max:
-            raise ValueError(f"must have at most {self.size_max} characters")
+        if len(text) > size_max:
+            raise ValueError(f"must have at most {size_max} characters")
         return text
 
-
-GroupName: Final = partial(Name, "name of a group", GROUP_SIZE_MAX)
-TopicName: Final = partial(Name, "name of a topic", NAME_SIZE_MAX)
+    return Kind(takes, parse)
 
 
-@dataclass(frozen=True, slots=True)
-class SqlExpression:
-    """An SQL92 expression that brokers parse to its end: otherwise they filter by half of it."""
-
-    takes: str = "SQL92 expression"
-
-    def __call__(self, text: str) -> str:
-        text = text.strip()
-        try:
-            problem = parse_selector(text).problem
-        except SqlSyntaxError as error:
-            raise ValueError(str(error)) from error
-        if problem is not None:
-            raise ValueError(problem)
-        return text
-
-
-@dataclass(frozen=True, slots=True)
-class Secret:
-    """A key or a token: printable ASCII; error messages never show it."""
-
-    takes: str = "text"
-
-    def __call__(self, text: str) -> str:
-        text = text.strip()
-        if not text or not text.isascii() or not text.isprintable() or " " in text:
-            raise ValueError("must be printable ASCII without spaces, and not empty")
-        return text
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Names, separated by commas (or semicolons)."""
-
-    takes: str = "names, comma-separated"
-    separators: str = ","
-
-    def __call__(self, text: str) -> tuple[str, ...]:
-        names = tuple(
-            dict.fromkeys(
-                name.strip() for name in re.split(f"[{self.separators}]", text) if name.strip()
-            )
-        )
-        if not names:
-            raise ValueError("must name at least one")
-        return names
-
-
-_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:]+):(\d{1,5})")
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """One or more `host:port`, separated by semicolons or commas; or a web server's URL."""
-
-    takes: str = "host:port, separated by ; or ,"
-
-    def __call__(self, text: str) -> tuple[str, ...]:
-        addresses = Names(separators=",;")(text)
-        if len(addresses) == 1 and re.fullmatch(r"https?://[^\s/]+(/\S*)?", addresses[0]):
-            return addresses
-        for address in addresses:
-            match = _ADDRESS.fullmatch(address)
-            if match is None or not 0 < int(match.group(2)) < 65_536:
-                raise ValueError(f"must be host:port, {address!r} is not")
-        return addresses
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """A regular expression."""
-
-    takes: str = "regular expression"
-
-    def __call__(self, text: str) -> str:
-        try:
-            re.compile(text)
-        except re.error as error:
-            raise ValueError(f"is not a regular expression: {error}") from error
-        return Text()(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
+def choice(*words: str) -> Kind:
     """One of a few words."""
 
-    words: tuple[str, ...]
-
-    @property
-    def takes(self) -> str:
-        return " | ".join(self.words)
-
-    def __call__(self, text: str) -> str:
-        word = text.strip().lower()
-        for known in self.words:
-            if word == known.lower():
+    def parse(text: str) -> str:
+        for known in words:
+            if text.strip().lower() == known.lower():
                 return known
-        raise ValueError(f"must be one of {', '.join(self.words)}")
+        raise ValueError(f"must be one of {', '.join(words)}")
+
+    return Kind(" | ".join(words), parse)
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """true or false."""
-
-    takes: str = "true | false"
-
-    def __call__(self, text: str) -> bool:
-        word = text.strip().lower()
-        if word not in ("true", "false"):
-            raise ValueError("must be true or false")
-        return word == "true"
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
+def count(minimum: int = 1, maximum: int = _COUNT_MAX) -> Kind:
     """A whole number within limits."""
+    takes = f"number from {minimum}" + ("" if maximum == _COUNT_MAX else f" to {maximum}")
 
-    minimum: int = 1
-    maximum: int = 2**63 - 1
-
-    @property
-    def takes(self) -> str:
-        top = "" if self.maximum == 2**63 - 1 else f" to {self.maximum}"
-        return f"number from {self.minimum}{top}"
-
-    def __call__(self, text: str) -> int:
+    def parse(text: str) -> int:
         try:
             number = int(text.strip())
         except ValueError:
             raise ValueError("must be a whole number") from None
-        if not self.minimum <= number <= self.maximum:
-            raise ValueError(f"must be a {self.takes}")
+        if not minimum <= number <= maximum:
+            raise ValueError(f"must be a {takes}")
         return number
 
-
-@dataclass(frozen=True, slots=True)
-class Time:
-    """Milliseconds since 1970, or a time as people write it."""
-
-    takes: str = "milliseconds since 1970, or a time with its zone such as 2026-01-31T08:00:00Z"
-
-    def __call__(self, text: str) -> int:
-        number = self._number(text.strip())
-        if _SECONDS_NOW <= number < _SECONDS_MAX:
-            raise ValueError(f"must be milliseconds since 1970: are {number} seconds?")
-        if not 0 <= number < 2**63:
-            raise ValueError(f"must be {self.takes}")
-        return number
-
-    def _number(self, text: str) -> int:
-        if re.fullmatch(r"-?[0-9]+", text):
-            return int(text)
-        try:
-            moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-        except ValueError:
-            raise ValueError(f"must be {self.takes}") from None
-        if moment.tzinfo is None:
-            raise ValueError("must name its time zone, such as 2026-01-31T08:00:00Z or …+01:00")
-        return round(moment.timestamp() * 1_000)
+    return Kind(takes, parse)
 
 
-@dataclass(frozen=True, slots=True)
-class Duration:
+def duration(minimum_ms: int = 0, maximum_ms: int = 24 * 3_600_000) -> Kind:
     """Milliseconds, or a number with a unit: `5s`, `15m`, `1h`."""
+    takes = f"duration from {minimum_ms} to {maximum_ms} ms (5s, 15m, 1h)"
 
-    minimum_ms: int = 0
-    maximum_ms: int = 24 * 3_600_000
-
-    @property
-    def takes(self) -> str:
-        return f"duration from {self.minimum_ms} to {self.maximum_ms} ms (5s, 15m, 1h)"
-
-    def __call__(self, text: str) -> int:
+    def parse(text: str) -> int:
         match = _DURATION.fullmatch(text.strip())
         unit = (match.group(2) or "ms").lower() if match else ""
         if match is None or unit not in _DURATION_MS:
             raise ValueError("must be milliseconds or a duration like 5s, 15m, 1h")
         value_ms = int(match.group(1)) * _DURATION_MS[unit]
-        if not self.minimum_ms <= value_ms <= self.maximum_ms:
-            raise ValueError(f"must be a {self.takes}")
+        if not minimum_ms <= value_ms <= maximum_ms:
+            raise ValueError(f"must be a {takes}")
         return value_ms
 
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Bytes, or a number with a unit: `64k`, `100m`, `1g`."""
-
-    minimum: int = 1
-    takes: str = "size in bytes (64k, 100m, 1g)"
-
-    def __call__(self, text: str) -> int:
-        match = _SIZE.fullmatch(text.strip())
-        if match is None:
-            raise ValueError("must be bytes or a size like 64k, 100m, 1g")
-        value = int(match.group(1)) * _SIZE_BYTES[(match.group(2) or "b").lower()[0]]
-        if value < self.minimum:
-            raise ValueError(f"must be at least {self.minimum} bytes")
-        return value
+    return Kind(takes, parse)
 
 
-@dataclass(frozen=True, slots=True)
-class AddressMap:
-    """`advertised=reachable` pairs, comma-separated, or the same as a JSON object."""
+def offsets(*words: str) -> Kind:
+    """A word, or offsets per queue as JSON (-2 earliest, -1 latest)."""
 
-    takes: str = "advertised=reachable pairs, comma-separated"
+    def parse(text: str) -> str | PerQueue:
+        stripped = text.strip()
+        if stripped.startswith("{"):
+            return _parse_per_queue(stripped, minimum=-2)
+        word = stripped.lower().replace(" ", "")
+        if word not in words:
+            raise ValueError(f"must be {', '.join(words)} or JSON per queue")
+        return word
 
-    def __call__(self, text: str) -> tuple[tuple[str, str], ...]:
-        pairs: list[tuple[Any, ...]]
-        if text.strip().startswith("{"):
-            pairs = list(_json_object(text).items())
-        else:
-            pairs = [tuple(pair.split("=", 1)) for pair in text.split(",") if pair.strip()]
-        if not pairs or any(len(pair) != 2 or not all(map(_is_text, pair)) for pair in pairs):
-            raise ValueError("must be pairs like 10.0.0.5:10911=127.0.0.1:10911")
-        return tuple(sorted((str(key).strip(), str(value).strip()) for key, value in pairs))
+    return Kind(" | ".join((*words, 'JSON like {"orders":{"broker-a":{"0":100}}}')), parse)
+
+
+# --- parsers ------------------------------------------------------------------------------------
+
+
+def _parse_text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text.strip()
+
+
+def _parse_sql(text: str) -> str:
+    """Brokers must parse the expression to its end: otherwise they filter by half of it."""
+    text = text.strip()
+    try:
+        problem = parse_selector(text).problem
+    except SqlSyntaxError as error:
+        raise ValueError(str(error)) from error
+    if problem is not None:
+        raise ValueError(problem)
+    return text
+
+
+def _parse_secret(text: str) -> str:
+    text = text.strip()
+    if not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("must be printable ASCII without spaces, and not empty")
+    return text
+
+
+def _parse_names(text: str, separators: str = ",") -> tuple[str, ...]:
+    parts = (part.strip() for part in re.split(f"[{separators}]", text))
+    names = tuple(dict.fromkeys(part for part in parts if part))
+    if not names:
+        raise ValueError("must name at least one")
+    return names
+
+
+def _parse_addresses(text: str) -> tuple[str, ...]:
+    addresses = _parse_names(text, ",;")
+    if len(addresses) == 1 and re.fullmatch(r"https?://[^\s/]+(/\S*)?", addresses[0]):
+        return addresses
+    for address in addresses:
+        match = _ADDRESS.fullmatch(address)
+        if match is None or not 0 < int(match.group(2)) < 65_536:
+            raise ValueError(f"must be host:port, {address!r} is not")
+    return addresses
+
+
+def _parse_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is not a regular expression: {error}") from error
+    return _parse_text(text)
+
+
+def _parse_flag(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return word == "true"
+
+
+def _parse_time(text: str) -> int:
+    number = _milliseconds(text.strip())
+    if _SECONDS_NOW <= number < _SECONDS_MAX:
+        raise ValueError(f"must be milliseconds since 1970: are {number} seconds?")
+    if not 0 <= number < 2**63:
+        raise ValueError(f"must be {_TIME}")
+    return number
+
+
+def _milliseconds(text: str) -> int:
+    if re.fullmatch(r"-?[0-9]+", text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+    except ValueError:
+        raise ValueError(f"must be {_TIME}") from None
+    if moment.tzinfo is None:
+        raise ValueError("must name its time zone, such as 2026-01-31T08:00:00Z or …+01:00")
+    return round(moment.timestamp() * 1_000)
+
+
+def _parse_size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("must be bytes or a size like 64k, 100m, 1g")
+    value = int(match.group(1)) * _SIZE_BYTES[(match.group(2) or "b").lower()[0]]
+    if value < 1:
+        raise ValueError("must be at least 1 bytes")
+    return value
+
+
+def _parse_address_map(text: str) -> tuple[tuple[str, str], ...]:
+    """Read pairs, or the same as a JSON object."""
+    pairs: list[tuple[Any, ...]]
+    if text.strip().startswith("{"):
+        pairs = list(_json_object(text).items())
+    else:
+        pairs = [tuple(pair.split("=", 1)) for pair in text.split(",") if pair.strip()]
+    if not pairs or any(len(pair) != 2 or not all(map(_is_text, pair)) for pair in pairs):
+        raise ValueError("must be pairs like 10.0.0.5:10911=127.0.0.1:10911")
+    return tuple(sorted((str(key).strip(), str(value).strip()) for key, value in pairs))
 
 
 def _is_text(value: object) -> bool:
@@ -323,14 +267,7 @@ def _json_object(text: str) -> dict[str, Any]:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class PerQueue:
-    """A number for every queue: topic -> broker (None: the topic's only broker) -> queue -> n."""
-
-    values: Mapping[str, Mapping[str | None, Mapping[int, int]]] = field(default_factory=dict)
-
-
-def parse_per_queue(text: str, *, minimum: int) -> PerQueue:
+def _parse_per_queue(text: str, *, minimum: int) -> PerQueue:
     """Read `{"orders":{"broker-a":{"0":100}}}`, or the same without the broker level."""
     topics: dict[str, dict[str | None, dict[int, int]]] = {}
     for topic, inner in _json_object(text).items():
@@ -368,64 +305,45 @@ def _queue_numbers(topic: str, queues: dict[str, Any], minimum: int) -> dict[int
     return numbers
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """Queues by name: topic -> broker (None: the topic's only broker) -> queue ids."""
-
-    queues: Mapping[str, Mapping[str | None, tuple[int, ...]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """`{"orders":{"broker-a":[0,1]}}`, or `{"orders":[0,1]}` for a topic on one broker."""
-
-    takes: str = 'JSON like {"orders":{"broker-a":[0,1]}}'
-
-    def __call__(self, text: str) -> Assigned:
-        topics: dict[str, dict[str | None, tuple[int, ...]]] = {}
-        for topic, inner in _json_object(text).items():
-            by_broker: dict[str | None, Any] = {None: inner} if isinstance(inner, list) else inner
-            if not isinstance(by_broker, dict) or not by_broker:
-                raise ValueError(f"must hold a list of queue ids for topic {topic!r}")
-            topics[topic] = {
-                broker: self._indexes(topic, indexes) for broker, indexes in by_broker.items()
-            }
-        return Assigned(topics)
-
-    def _indexes(self, topic: str, indexes: object) -> tuple[int, ...]:
-        if not isinstance(indexes, list) or not indexes:
+def _parse_assignment(text: str) -> Assigned:
+    """Read `{"orders":{"broker-a":[0,1]}}`, or `{"orders":[0,1]}` for a topic on one broker."""
+    topics: dict[str, dict[str | None, tuple[int, ...]]] = {}
+    for topic, inner in _json_object(text).items():
+        by_broker: dict[str | None, Any] = {None: inner} if isinstance(inner, list) else inner
+        if not isinstance(by_broker, dict) or not by_broker:
             raise ValueError(f"must hold a list of queue ids for topic {topic!r}")
-        for index in indexes:
-            if isinstance(index, bool) or not isinstance(index, int) or index < 0:
-                raise ValueError(f"has {index!r} where a queue id of topic {topic!r} belongs")
-        return tuple(sorted(set(indexes)))
+        topics[topic] = {
+            broker: _queue_ids(topic, indexes) for broker, indexes in by_broker.items()
+        }
+    return Assigned(topics)
 
 
-@dataclass(frozen=True, slots=True)
-class Offsets:
-    """A word, or offsets per queue as JSON (-2 earliest, -1 latest)."""
-
-    words: tuple[str, ...]
-
-    @property
-    def takes(self) -> str:
-        return " | ".join((*self.words, 'JSON like {"orders":{"broker-a":{"0":100}}}'))
-
-    def __call__(self, text: str) -> str | PerQueue:
-        stripped = text.strip()
-        if stripped.startswith("{"):
-            return parse_per_queue(stripped, minimum=-2)
-        word = stripped.lower().replace(" ", "")
-        if word not in self.words:
-            raise ValueError(f"must be {', '.join(self.words)} or JSON per queue")
-        return word
+def _queue_ids(topic: str, indexes: object) -> tuple[int, ...]:
+    if not isinstance(indexes, list) or not indexes:
+        raise ValueError(f"must hold a list of queue ids for topic {topic!r}")
+    for index in indexes:
+        if isinstance(index, bool) or not isinstance(index, int) or index < 0:
+            raise ValueError(f"has {index!r} where a queue id of topic {topic!r} belongs")
+    return tuple(sorted(set(indexes)))
 
 
-@dataclass(frozen=True, slots=True)
-class Timestamps:
-    """Milliseconds since 1970 per queue, as JSON."""
+def _parse_timestamps(text: str) -> PerQueue:
+    return _parse_per_queue(text, minimum=0)
 
-    takes: str = 'JSON like {"orders":{"broker-a":{"0":1700000000000}}}'
 
-    def __call__(self, text: str) -> PerQueue:
-        return parse_per_queue(text, minimum=0)
+# --- kinds --------------------------------------------------------------------------------------
+
+TEXT: Final = Kind("text", _parse_text)
+SECRET: Final = Kind("text", _parse_secret, is_secret=True)
+FLAG: Final = Kind("true | false", _parse_flag)
+NAMES: Final = Kind("names, comma-separated", _parse_names)
+GROUP_NAME: Final = _name("name of a group", GROUP_SIZE_MAX)
+TOPIC_NAME: Final = _name("name of a topic", NAME_SIZE_MAX)
+SIZE: Final = Kind("size in bytes (64k, 100m, 1g)", _parse_size)
+TIME: Final = Kind(_TIME, _parse_time)
+TIMESTAMPS: Final = Kind('JSON like {"orders":{"broker-a":{"0":1700000000000}}}', _parse_timestamps)
+ASSIGNMENT: Final = Kind('JSON like {"orders":{"broker-a":[0,1]}}', _parse_assignment)
+PATTERN: Final = Kind("regular expression", _parse_pattern)
+SQL_EXPRESSION: Final = Kind("SQL92 expression", _parse_sql)
+ADDRESSES: Final = Kind("host:port, separated by ; or ,", _parse_addresses)
+ADDRESS_MAP: Final = Kind("advertised=reachable pairs, comma-separated", _parse_address_map)

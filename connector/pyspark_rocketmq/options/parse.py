@@ -24,8 +24,6 @@ from pyspark_rocketmq.options.checks import (
 )
 from pyspark_rocketmq.options.connection_table import CONNECTION_DEFINITIONS
 from pyspark_rocketmq.options.definition import OptionDefinition, Use
-from pyspark_rocketmq.options.group_table import GROUP_DEFINITIONS
-from pyspark_rocketmq.options.kinds import Secret
 from pyspark_rocketmq.options.read_table import READ_DEFINITIONS
 from pyspark_rocketmq.options.sink_table import SINK_DEFINITIONS
 from pyspark_rocketmq.options.values import (
@@ -37,12 +35,7 @@ from pyspark_rocketmq.options.values import (
     WriteOptions,
 )
 
-DEFINITIONS: Final = (
-    *CONNECTION_DEFINITIONS,
-    *READ_DEFINITIONS,
-    *GROUP_DEFINITIONS,
-    *SINK_DEFINITIONS,
-)
+DEFINITIONS: Final = (*CONNECTION_DEFINITIONS, *READ_DEFINITIONS, *SINK_DEFINITIONS)
 """Every option: parsing, error messages and the reference page come from these tables."""
 
 _BY_KEY: Final[dict[str, OptionDefinition]] = {
@@ -234,9 +227,9 @@ def _value(definition: OptionDefinition, key: str, text: str) -> object:
     if definition.supported == ():
         raise UnsupportedError("OPTION", f"option '{key}' is not supported yet: leave it out")
     try:
-        value = definition.kind(text)
+        value = definition.kind.parse(text)
     except ValueError as error:
-        got = "" if isinstance(definition.kind, Secret) else f", got {_shown(text)}"
+        got = "" if definition.kind.is_secret else f", got {_shown(text)}"
         raise OptionError(key, f"{error}{got}") from error
     if definition.supported is not None and value not in definition.supported:
         only = ", ".join(str(known).lower() for known in definition.supported)
