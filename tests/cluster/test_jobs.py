@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -351,7 +352,10 @@ def test_totals_outlive_a_worker_that_is_killed(
         *("--max-offsets-per-trigger", "300", "--time", "$.at", "--by", "$.customer"),
         *("--watermark", "1 minute"),
     )
-    assert f"ended after {ORDERS:,} messages" in said
+    reported = re.search(r"ended after ([\d,]+) messages", said)
+    # Spark counts the rows of a task again if it repeats the task.
+    assert reported, said
+    assert int(reported[1].replace(",", "")) >= ORDERS
     assert "not counted" not in said
     assert "too late" not in said
     closed = (ORDERS - 1 - 60) // 60 * 60
