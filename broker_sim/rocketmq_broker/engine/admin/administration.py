@@ -196,7 +196,7 @@ class Administration:
         bounds = self._statistics.bounds(queue)
         if request.queue_index >= 0 and request.offset is not None:
             if not bounds.start <= request.offset <= bounds.end + 1:
-                raise refusals.reset_outside(request.offset, bounds)
+                raise refusals.reset_outside(request.offset, bounds.start, bounds.end)
             return request.offset
         if request.timestamp_ms < 0:
             return bounds.end

@@ -107,7 +107,7 @@ class Topics:
         if not config.permission & PERMISSION_READ:
             raise refusals.not_readable(queue.topic)
         if not 0 <= queue.index < config.read_queue_count:
-            raise refusals.queue_illegal(queue, config.read_queue_count)
+            raise refusals.queue_illegal(queue.index, queue.topic, config.read_queue_count)
         return config
 
     def require_writable(self, queue: QueueId, *, default_queue_count: int) -> TopicConfig:
@@ -128,7 +128,7 @@ class Topics:
         # As in RocketMQ, a send that names a queue may write to one that routes show as read-only.
         count = max(config.read_queue_count, config.write_queue_count)
         if queue.index >= count:
-            raise refusals.queue_illegal(queue, count)
+            raise refusals.queue_illegal(queue.index, queue.topic, count)
         return config
 
     def _create_for_send(self, topic: str, default_queue_count: int) -> TopicConfig:

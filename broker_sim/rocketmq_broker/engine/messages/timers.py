@@ -125,7 +125,7 @@ class Timers:
     ) -> tuple[QueueId, dict[str, str]]:
         """The queue where a message for `queue` waits, and its properties there. Refusals: 2."""
         if self.waiting_count >= WAITING_MAX:
-            raise refusals.too_many_waiting("messages with a delivery time", WAITING_MAX)
+            raise refusals.too_many_waiting(WAITING_MAX, "messages with a delivery time")
         # The clock may step back; all times up to `_until_ms` count as delivered.
         due_ms = max(due_ms, self._until_ms + 1)
         target = {DUE: str(due_ms), REAL_TOPIC: queue.topic, REAL_QUEUE: str(queue.index)}

@@ -89,7 +89,7 @@ class Cursors:
         if not config.permission & PERMISSION_READ:
             raise refusals.not_readable(queue.topic)
         if queue.index >= config.read_queue_count:
-            raise refusals.queue_illegal(queue, config.read_queue_count)
+            raise refusals.queue_illegal(queue.index, queue.topic, config.read_queue_count)
         self._tables.groups.ensure(group)
         return config
 

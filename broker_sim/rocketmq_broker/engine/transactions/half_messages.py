@@ -125,7 +125,7 @@ class Transactions:
     ) -> tuple[QueueId, dict[str, str]]:
         """The queue that stores a half message for `queue`, and its properties. Refusals: 2."""
         if self.pending_count >= PENDING_MAX:
-            raise refusals.too_many_waiting("half messages", PENDING_MAX)
+            raise refusals.too_many_waiting(PENDING_MAX, "half messages")
         target = {REAL_TOPIC: queue.topic, REAL_QUEUE: str(queue.index)}
         return QueueId(HALF_TOPIC, queue.broker, 0), {PRODUCER_GROUP: group, **properties, **target}
 
