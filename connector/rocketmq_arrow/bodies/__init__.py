@@ -1,1 +1,1 @@
-"""Message bodies become typed columns. Start at `read`, then `json.reader`."""
+"""JSON bodies of messages become typed columns. Start at `reader`."""

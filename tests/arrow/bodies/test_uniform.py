@@ -13,9 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rocketmq_arrow.bodies.json.reader import JsonBodies
-from rocketmq_arrow.bodies.json.uniform import UniformBodies
-from rocketmq_arrow.bodies.read import ReadBodies, read_bodies
+from rocketmq_arrow.bodies.reader import JsonBodies, ReadBodies, read_bodies
+from rocketmq_arrow.bodies.uniform import UniformBodies
 
 NAME = "5f0c6d1e2a3b4c5d"
 SCHEMA = pa.schema(
@@ -40,7 +39,7 @@ SCHEMA = pa.schema(
 def parsed(bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA) -> ReadBodies:
     """What Arrow's parser alone makes of bodies."""
     refused, objects = JsonBodies(schema, NAME).prepared(bodies)
-    return read_bodies(schema, len(bodies), refused, objects)
+    return read_bodies(schema, refused, objects)
 
 
 def read(
@@ -48,10 +47,9 @@ def read(
 ) -> tuple[ReadBodies, int]:
     """The columns with uniform bodies read as such, and the number of those."""
     refused, objects = JsonBodies(schema, NAME).prepared(bodies)
-    texts = objects.texts
-    known = uniform.read(texts.data, texts.starts, texts.ends, refused)
+    known = uniform.read(objects.data, objects.starts, objects.ends, refused)
     count = sum(len(part.rows) for part in known)
-    return read_bodies(schema, len(bodies), refused, objects, known=known), count
+    return read_bodies(schema, refused, objects, known), count
 
 
 def check(uniform: UniformBodies, bodies: pa.BinaryArray, schema: pa.Schema = SCHEMA) -> int:
@@ -304,7 +302,7 @@ def test_unlike_bodies_are_seldom_looked_at() -> None:
     pauses = []
     for _ in range(40):
         assert check(uniform, array_of(bodies)) == 0
-        pauses.append(uniform.pause)
+        pauses.append(uniform.attempts.pause)
     assert pauses[:8] == [1, 0, 3, 2, 1, 0, 7, 6]
 
 

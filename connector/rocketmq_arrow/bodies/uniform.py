@@ -26,10 +26,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from rocketmq_arrow.bodies.json.numbers import are_scalars, scalars
-from rocketmq_arrow.bodies.json.shapes import Shape, Slot, shape_of
-from rocketmq_arrow.bodies.json.slots import Chunk, Plan, SlotBounds, plan_of, rows_with_slots
-from rocketmq_arrow.bodies.read import KnownRows
+from rocketmq_arrow.bodies.numbers import are_scalars, scalars
+from rocketmq_arrow.bodies.shapes import Shape, Slot, shape_of
+from rocketmq_arrow.bodies.slots import Chunk, Plan, SlotBounds, plan_of, rows_with_slots
+from rocketmq_arrow.decode.property_template import Attempts
 from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions, take_binary, values_of
 from rocketmq_arrow.kernels.numpy_arrays import array_of
 
@@ -41,9 +41,18 @@ _UNIFORM_SAMPLES: Final = 3
 _SHAPES_MAX: Final = 4
 # A shape that fits a smaller share of a chunk is dropped; for fewer rows no further one is learned.
 _SHARE_MIN: Final = 1 / 8
-_PAUSE_MAX: Final = 64
 _COMMA: Final = ord(",")
 _SPACE: Final = ord(" ")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRows:
+    """Rows that were read without the parser, ascending, and their columns."""
+
+    rows: Positions
+    columns: list[pa.Array]
+
+
 _NO_ROWS: Final = KnownRows(np.empty(0, np.int64), [])
 
 
@@ -54,9 +63,8 @@ class UniformBodies:
         self._schema = schema
         self._rows_min = rows_min
         self._plans: list[Plan] = []
-        self._next_pause = 1
-        self.pause = 0
-        """The number of next chunks from which nothing is learned."""
+        self.attempts = Attempts()
+        """Attempts to learn a shape."""
 
     def read(
         self, data: Bytes, starts: Positions, ends: Positions, refused: dict[int, str]
@@ -77,23 +85,21 @@ class UniformBodies:
             found.append(part)
             is_left[part.rows] = False
             left = np.flatnonzero(is_left)
-        while len(left) >= max(share_min, self._rows_min) and self._may_learn():
+        while (
+            len(left) >= max(share_min, self._rows_min)
+            and len(self._plans) < _SHAPES_MAX
+            and not self.attempts.is_paused()
+        ):
             learned = _sampled_plan(chunk, left, self._schema)
             part = _read_uniform(chunk, left, learned, self._schema) if learned else _NO_ROWS
-            if not learned or len(part.rows) < share_min:
-                self._next_pause = min(2 * self._next_pause, _PAUSE_MAX)
-                self.pause = self._next_pause
-            else:
-                self._next_pause = 1
-                self._plans.append(learned)
             found.append(part)
+            self.attempts.note(succeeded=learned is not None and len(part.rows) >= share_min)
+            if learned is None or len(part.rows) < share_min:
+                break
+            self._plans.append(learned)
             is_left[part.rows] = False
             left = np.flatnonzero(is_left)
-        self.pause = max(0, self.pause - 1)
         return found
-
-    def _may_learn(self) -> bool:
-        return not self.pause and len(self._plans) < _SHAPES_MAX
 
 
 def _sampled_plan(chunk: Chunk, rows: Positions, schema: pa.Schema) -> Plan | None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocketmq_arrow.bodies.json.shapes import QUOTE, Shape
+from rocketmq_arrow.bodies.shapes import QUOTE, Shape
 from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions, overlapping
 
 _BACKSLASH: Final = ord("\\")

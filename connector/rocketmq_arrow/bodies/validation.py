@@ -13,12 +13,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any, Final
 
 import pyarrow as pa
 
-from rocketmq_arrow.bodies.patterns import INTEGER_BITS, integer_pattern
-from rocketmq_arrow.bodies.read import Validity
+from rocketmq_arrow.bodies.numbers import INTEGER_BITS, integer_pattern
+
+
+class Validity(IntEnum):
+    """The result for one body: that of its worst field.
+
+    Only BAD is final: a body that seems GOOD is parsed with the others.
+    """
+
+    GOOD = 0
+    UNSURE = 1
+    BAD = 2
+
 
 _GOOD, _UNSURE, _BAD = Validity
 Check = Callable[[Any], Validity]

@@ -12,10 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketmq_arrow.bodies.patterns import INTEGER_BITS, matches
 from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions, equals_at, values_of
-from rocketmq_arrow.kernels.numpy_arrays import array_of
+from rocketmq_arrow.kernels.numpy_arrays import array_of, mask_of
 
+# Some 150 fields. The states of a larger expression do not fit in its memory, and the search takes
+# longer than validating the bodies one by one.
+_SIZE_MAX: Final = 50_000
+INTEGER_BITS: Final = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 _MINUS, _POINT, _ZERO, _NINE = b"-.09"
 # This many digits are below the limit of 64 bits, and one more if the first of them is no nine.
 _DIGITS_MAX: Final = 18
@@ -135,3 +138,26 @@ def _are_word(text: Bytes, offsets: Positions, word: bytes) -> Mask:
     is_word = equals_at(text, np.minimum(offsets[:-1], room), word)
     is_word &= np.diff(offsets) == len(word)
     return is_word
+
+
+def integer_pattern(bits: int) -> str:
+    """Matches decimal integers of this size without leading zeros, except the smallest one."""
+    return f"-?{_up_to(str((1 << (bits - 1)) - 1))}"
+
+
+def _up_to(limit: str) -> str:
+    """Numbers from 0 up to a limit of two digits and more."""
+    choices = ["0", f"[1-9][0-9]{{0,{len(limit) - 2}}}", limit]
+    for index, digit in enumerate(limit):
+        least = "0" if index else "1"
+        if digit > least:
+            smaller = f"[{least}-{chr(ord(digit) - 1)}]"
+            choices.append(f"{limit[:index]}{smaller}[0-9]{{{len(limit) - index - 1}}}")
+    return f"(?:{'|'.join(choices)})"
+
+
+def matches(bodies: pa.BinaryArray, pattern: str) -> Mask:
+    """Which bodies match the pattern; none if the pattern is too large."""
+    if len(pattern) > _SIZE_MAX:
+        return np.zeros(len(bodies), np.bool_)
+    return mask_of(pc.match_substring_regex(bodies, pattern))

@@ -1,1 +1,0 @@
-"""JSON bodies become Arrow columns, uniform ones in numpy. Start at `reader`."""
