@@ -21,8 +21,7 @@ from rocketmq_broker.security.guard import Guard
 from rocketmq_broker.security.tls_files import TlsFiles
 from rocketmq_broker.servers.bulk_grpc.calls import SUSPEND_MS_MAX, BulkCalls, Shell
 from rocketmq_broker.servers.public_grpc.calls import PeerOf, PublicCalls
-from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import EngineLookup
+from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_broker.servers.sockets.addresses import (
     BoundPorts,
@@ -123,14 +122,13 @@ async def start_grpc(
     gRPC binds its port itself, so the bound socket only shows that the port is free. If another
     process takes the port in between, another free port is tried, unless the port is prescribed.
     """
-    lookup = EngineLookup(shell.engine, config.broker_name, advertised_host(config))
+    lookup = Lookup(shell.engine, config.broker_name, advertised_host(config))
 
     def public_calls(peer_of: PeerOf) -> PublicCalls:
         return PublicCalls(
             shell,
             lookup,
             peer_of=peer_of,
-            limits=PublicLimits(),
             guard=guard,
             expiry_seconds=config.client_expiry_seconds,
         )
@@ -201,8 +199,7 @@ async def start_grpc_server(
         front = await _start_behind_front(server, calls, host, port, credentials)
         bound = front.port
     if public_calls is not None:
-        public_calls.own_port = bound
-        public_calls.begin()
+        public_calls.begin(bound)
     return GrpcServer(server, servicer, calls, host, bound, limits, public_calls, front)
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.security.accounts import Account
 from rocketmq_broker.security.guard import Guard
+from rocketmq_broker.servers.public_grpc.lookup import Lookup
+from rocketmq_broker.servers.public_grpc.renewals import Renewals
+from rocketmq_broker.servers.public_grpc.sessions import Sessions
+from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import BrokerError, PublicRefusal
 from rocketmq_wire.grpc.public.status import make_status
@@ -20,12 +24,17 @@ CLIENT_ID = "x-mq-client-id"
 CLIENT_VERSION = "x-mq-client-version"
 
 
-class Asking(Protocol):
-    """Does requests: `EngineShell`, or a fake."""
+@dataclass(slots=True)
+class Service:
+    """What all calls share."""
 
-    async def ask(self, request: Request[R], peer: Peer) -> R:
-        """The reply to a request. Raises BrokerError."""
-        ...
+    shell: EngineShell
+    guard: Guard | None
+    lookup: Lookup
+    sessions: Sessions
+    renewals: Renewals
+    own_port: int = 0
+    """The port in routes for clients that do not say how they reached the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +47,20 @@ class Caller:
     seconds_left: float | None
     """The seconds to the call's deadline; None without a deadline."""
     now_ms: int
-    asking: Asking
-    guard: Guard | None
     account: Account | None
+    service: Service
 
     async def ask(self, request: Request[R]) -> R:
         """Do a request if the client has the right to it. Raises BrokerError, PublicRefusal."""
         self.check_right(request)
-        return await self.asking.ask(request, self.peer)
+        return await self.service.shell.ask(request, self.peer)
 
     def check_right(self, request: Request[R]) -> None:
         """Check the client's right to a request. Raises PublicRefusal (40100)."""
-        if self.guard is not None:
+        guard = self.service.guard
+        if guard is not None:
             try:
-                self.guard.check_right(self.account, self.peer.host, request)
+                guard.check_right(self.account, self.peer.host, request)
             except BrokerError as error:
                 raise PublicRefusal(PublicCode.UNAUTHORIZED, error.remark) from error
 

@@ -17,28 +17,22 @@ import grpc
 
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.security.guard import Guard
-from rocketmq_broker.servers.public_grpc.caller import CLIENT_ID, Caller, identified
-from rocketmq_broker.servers.public_grpc.limits import PublicLimits
+from rocketmq_broker.servers.public_grpc import members, pulling, routing, sending
+from rocketmq_broker.servers.public_grpc.caller import CLIENT_ID, Caller, Service, identified
 from rocketmq_broker.servers.public_grpc.lookup import Lookup
-from rocketmq_broker.servers.public_grpc.members import Members
-from rocketmq_broker.servers.public_grpc.pulling import Pulls
 from rocketmq_broker.servers.public_grpc.receiving import Receives
 from rocketmq_broker.servers.public_grpc.renewals import CHECK_SECONDS, Renewals
-from rocketmq_broker.servers.public_grpc.routing import assignment_reply, lite_refusal, route_reply
-from rocketmq_broker.servers.public_grpc.sending import Sends
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
 from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import PublicRefusal, RemoteProtocolError, RocketMQError
 from rocketmq_wire.grpc.public.status import status_of
-from rocketmq_wire.requests.topics import GetRoute
 from rocketmq_wire.stubs import public
 
 _LOG = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[bytes, bytes]
 PeerOf = Callable[[Context], Peer]
 _Answer = Callable[[Caller, Any], Awaitable[Any]]
-_MakeReply = Callable[[Any, Lookup, tuple[str, int]], Any]
 _Stream = Callable[[Caller, Any], AsyncGenerator[Any, None]]
 _RENEWING_PEER: Final = Peer(-(1 << 61), "127.0.0.1", 0)
 
@@ -52,51 +46,36 @@ class PublicCalls:
         lookup: Lookup,
         *,
         peer_of: PeerOf,
-        limits: PublicLimits,
         guard: Guard | None,
         expiry_seconds: float,
     ) -> None:
-        self._shell = shell
-        self._lookup = lookup
-        self._guard = guard
         self._peer_of = peer_of
-        self.own_port = 0
-        """The port in routes for clients that do not say how they reached the broker."""
-        self.sessions = Sessions(
-            shell,
-            count_max=limits.sessions_max,
-            commands_max=limits.commands_max,
-            expiry_seconds=expiry_seconds,
-            time=time.monotonic,
-        )
-        self._renewals = Renewals()
-        self._members = Members(lookup, limits, self.sessions, self._renewals)
-        self._sends = Sends(lookup, limits)
-        self._receives = Receives(lookup, limits, self.sessions, self._renewals)
-        self._pulls = Pulls(lookup, limits)
+        sessions = Sessions(shell, expiry_seconds=expiry_seconds, time=time.monotonic)
+        self._service = Service(shell, guard, lookup, sessions, Renewals())
+        self._receives = Receives()
         self._renewing: asyncio.Task[None] | None = None
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """One handler per call. They take and return bytes, without serialisers."""
         answers: Mapping[str, _Answer] = {
-            "QueryRoute": self._routed(route_reply),
-            "QueryAssignment": self._routed(assignment_reply),
-            "Heartbeat": self._members.heartbeat,
-            "NotifyClientTermination": self._members.terminate,
-            "SyncLiteSubscription": _refuse_lite_topics,
-            "SendMessage": self._sends.send,
-            "EndTransaction": self._sends.end_transaction,
-            "RecallMessage": self._sends.recall,
+            "QueryRoute": routing.query_route,
+            "QueryAssignment": routing.query_assignment,
+            "Heartbeat": members.heartbeat,
+            "NotifyClientTermination": members.terminate,
+            "SyncLiteSubscription": routing.refuse_lite_topics,
+            "SendMessage": sending.send,
+            "EndTransaction": sending.end_transaction,
+            "RecallMessage": sending.recall,
             "AckMessage": self._receives.ack,
             "ChangeInvisibleDuration": self._receives.change,
             "ForwardMessageToDeadLetterQueue": self._receives.forward,
-            "UpdateOffset": self._pulls.update,
-            "GetOffset": self._pulls.get,
-            "QueryOffset": self._pulls.query,
+            "UpdateOffset": pulling.update,
+            "GetOffset": pulling.get,
+            "QueryOffset": pulling.query,
         }
         streams: Mapping[str, _Stream] = {
             "ReceiveMessage": self._receives.receive,
-            "PullMessage": self._pulls.pull,
+            "PullMessage": pulling.pull,
         }
         found = {
             name: grpc.unary_unary_rpc_method_handler(self._unary(name, answer))
@@ -107,13 +86,14 @@ class PublicCalls:
         found["Telemetry"] = grpc.stream_stream_rpc_method_handler(self.telemetry)
         return found
 
-    def begin(self) -> None:
-        """Start to renew leases on the running loop."""
+    def begin(self, own_port: int) -> None:
+        """Start to renew leases on the running loop; routes name the port."""
+        self._service.own_port = own_port
         self._renewing = asyncio.get_running_loop().create_task(self._renew())
 
     def end(self) -> None:
         """End the telemetry streams, and stop renewing leases."""
-        self.sessions.hang_up_all()
+        self._service.sessions.hang_up_all()
         if self._renewing is not None:
             self._renewing.cancel()
 
@@ -155,32 +135,23 @@ class PublicCalls:
             for name, value in context.invocation_metadata() or ()
             if isinstance(value, str)
         }
-        account = identified(self._guard, peer, metadata)
+        account = identified(self._service.guard, peer, metadata)
         return Caller(
             client_id=metadata[CLIENT_ID],
             peer=peer,
             metadata=metadata,
             seconds_left=context.time_remaining(),
             now_ms=time.time_ns() // 1_000_000,
-            asking=self._shell,
-            guard=self._guard,
             account=account,
+            service=self._service,
         )
-
-    def _routed(self, make_reply: _MakeReply) -> _Answer:
-        async def answer(caller: Caller, request: Any) -> Any:
-            caller.check_right(GetRoute(request.topic.name))
-            host = self._lookup.host or caller.peer.local_host or "127.0.0.1"
-            return make_reply(request, self._lookup, (host, self.own_port))
-
-        return answer
 
     # --- telemetry ----------------------------------------------------------------------------
 
     async def telemetry(self, commands: AsyncIterator[bytes], context: Context) -> None:
         """Serve a client's telemetry stream until it ends."""
         try:
-            await self._members.converse(self._caller(context), commands, context.write)
+            await members.converse(self._caller(context), commands, context.write)
         except Exception as error:  # noqa: BLE001 - a call's outermost frame
             command = public.message_class("TelemetryCommand")(
                 status=_status_of(error, "Telemetry")
@@ -188,18 +159,14 @@ class PublicCalls:
             await context.write(bytes(command.SerializeToString()))
 
     async def _renew(self) -> None:
+        service = self._service
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            await self._renewals.renew_due(
-                lambda request: self._shell.ask(request, _RENEWING_PEER),
-                self.sessions.is_online,
+            await service.renewals.renew_due(
+                lambda request: service.shell.ask(request, _RENEWING_PEER),
+                service.sessions.is_online,
                 time.time_ns() // 1_000_000,
             )
-
-
-async def _refuse_lite_topics(caller: Caller, request: Any) -> Any:
-    del caller
-    raise lite_refusal(f"SyncLiteSubscription of topic {request.topic.name}")
 
 
 def _status_of(error: Exception, name: str) -> Any:

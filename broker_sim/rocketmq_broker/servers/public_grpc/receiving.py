@@ -11,9 +11,7 @@ from typing import Any, Final
 
 from rocketmq_arrow.decode.inflate import InflateError, inflate
 from rocketmq_broker.servers.public_grpc.caller import CLIENT_VERSION, Caller, ok_reply
-from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import Lookup, accepted_types
-from rocketmq_broker.servers.public_grpc.renewals import Renewals
+from rocketmq_broker.servers.public_grpc.lookup import LIMITS, accepted_types
 from rocketmq_broker.servers.public_grpc.routing import (
     group_named,
     lite_refusal,
@@ -21,7 +19,6 @@ from rocketmq_broker.servers.public_grpc.routing import (
     topic_named,
 )
 from rocketmq_broker.servers.public_grpc.sending import common_status
-from rocketmq_broker.servers.public_grpc.sessions import Sessions
 from rocketmq_wire.codes import PublicCode, ResponseCode
 from rocketmq_wire.errors import BrokerError, PublicRefusal, RemoteProtocolError, RocketMQError
 from rocketmq_wire.filters.tags import TagExpression
@@ -73,13 +70,7 @@ _NUMBERS: Final = re.compile(r"\d{1,6}")
 class Receives:
     """ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue."""
 
-    def __init__(
-        self, lookup: Lookup, limits: PublicLimits, sessions: Sessions, renewals: Renewals
-    ) -> None:
-        self._lookup = lookup
-        self._limits = limits
-        self._sessions = sessions
-        self._renewals = renewals
+    def __init__(self) -> None:
         self._unwritten: set[tuple[str, str, str]] = set()
         """Client, group and handle of messages whose reply is being written."""
         self._handing_back: set[asyncio.Task[None]] = set()
@@ -88,7 +79,7 @@ class Receives:
 
     async def receive(self, caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
         """The frames of the reply: a status, messages, the time of their delivery."""
-        session = self._sessions.find(caller.client_id)
+        session = caller.service.sessions.find(caller.client_id)
         if session is None:
             raise PublicRefusal(
                 PublicCode.INTERNAL_SERVER_ERROR,
@@ -96,25 +87,25 @@ class Receives:
             )
         name = topic_named(request.message_queue.topic)
         group = group_named(request.group)
-        config = require_topic(self._lookup, name)
-        known = self._lookup.group(group)
+        config = require_topic(caller, name)
+        known = caller.service.lookup.group(group)
         pop = PopMessages(
             group,
-            QueueId(name, self._lookup.broker_name, ANY_QUEUE),
+            QueueId(name, caller.service.lookup.broker_name, ANY_QUEUE),
             # As in the proxy, a wrong size gets fewer messages, and no refusal.
-            min(max(request.batch_size, 1), self._limits.receive_count_max),
-            self._invisible_ms(request),
-            poll_ms=self._poll_ms(caller, request, session.settings),
+            min(max(request.batch_size, 1), LIMITS.receive_count_max),
+            _invisible_ms(request),
+            poll_ms=_poll_ms(caller, request, session.settings),
             born_ms=caller.now_ms,
             init_mode=InitMode.MAX,
             subscription=subscription_of(request.filter_expression),
             is_orderly=known.is_fifo,
             attempt_id=request.attempt_id,
         )
-        reply = await self._pop(caller, pop, config)
+        reply = await _pop(caller, pop, config)
         if reply.status is PopStatus.POLLING_FULL:
             raise PublicRefusal(PublicCode.TOO_MANY_REQUESTS, "polling full")
-        handed = await self._deliveries(caller, pop, reply, known.attempts_max)
+        handed = await _deliveries(caller, pop, reply, known.attempts_max)
         frame = public.message_class("ReceiveMessageResponse")
         found = PublicCode.OK if handed else PublicCode.MESSAGE_NOT_FOUND
         last = frame()
@@ -123,7 +114,7 @@ class Receives:
         self._unwritten.update(keys)
         if request.auto_renew:
             for text in handed:
-                self._renewals.add(caller.client_id, group, name, text)
+                caller.service.renewals.add(caller.client_id, group, name, text)
         try:
             yield frame(status=make_status(found, "OK" if handed else "no new message"))
             for message in handed.values():
@@ -141,7 +132,7 @@ class Receives:
 
     async def _hand_back(self, caller: Caller, group: str, topic: str, text: str) -> None:
         """Make a popped message visible soon that never reached its client."""
-        handle = await self._renewals.current(caller.client_id, group, text)
+        handle = await caller.service.renewals.current(caller.client_id, group, text)
         if (caller.client_id, group, text) not in self._unwritten:
             return  # The message did reach its client, which has decided about it meanwhile.
         self._forget(caller, group, text)
@@ -149,81 +140,6 @@ class Receives:
             await caller.ask(change_of(group, topic, handle, _HAND_BACK_MS))
         except RocketMQError as error:
             _LOG.warning("group=%s: a message comes again only later: %s", group, error)
-
-    async def _pop(self, caller: Caller, pop: PopMessages, config: TopicConfig) -> PopReply:
-        """Pop messages; of a topic with priorities those of the highest one."""
-        if PRIORITY in accepted_types(config):
-            for index in reversed(range(config.read_queue_count)):
-                queue = QueueId(pop.queue.topic, pop.queue.broker, index)
-                found = await caller.ask(replace(pop, queue=queue, poll_ms=0))
-                if found.status is PopStatus.FOUND:
-                    return found
-        return await caller.ask(pop)
-
-    async def _deliveries(
-        self, caller: Caller, pop: PopMessages, reply: PopReply, attempts_max: int
-    ) -> dict[str, Any]:
-        """The messages for the client, by their handles."""
-        content = memoryview(b"".join(reply.records))
-        tags = TagExpression.parse(pop.subscription.expression)
-        is_by_tag = pop.subscription.kind == "TAG" and not pop.subscription.selects_all
-        position, group, topic = 0, pop.group, pop.queue.topic
-        handed: dict[str, Any] = {}
-        handles = reply.handles(self._lookup.broker_name)
-        for handle, popped in zip(handles, _counts(reply), strict=True):
-            stored, position = decode_record(content, position, check_crc=False)
-            text = handle._replace(position=stored.physical_offset).text()
-            if is_by_tag and not tags.matches(stored.properties.get("TAGS")):
-                # A different tag with the same hash.
-                await caller.ask(ack_of(group, topic, text))
-                continue
-            before = popped if popped is not None else stored.reconsume_times
-            if before >= attempts_max and not pop.is_orderly:
-                message_id = stored.properties.get("UNIQ_KEY", "")
-                await caller.ask(
-                    SendBack(group, stored.physical_offset, _DEAD_LETTER, message_id, topic)
-                )
-                await caller.ask(ack_of(group, topic, text))
-                continue
-            delivery = Delivery(topic, text, reply.invisible_ms, before + 1, sendable_body)
-            message = incoming_of(stored, delivery)
-            message.system_properties.queue_offset = handle.offset
-            handed[text] = message
-        return handed
-
-    def _invisible_ms(self, request: Any) -> int:
-        if request.auto_renew:
-            return self._limits.renewed_ms
-        invisible_ms = milliseconds(request.invisible_duration)
-        limits = self._limits
-        if not limits.invisible_ms_min <= invisible_ms <= limits.invisible_ms_max:
-            raise PublicRefusal(
-                PublicCode.ILLEGAL_INVISIBLE_TIME,
-                f"the invisible time must be {limits.invisible_ms_min} to "
-                f"{limits.invisible_ms_max} ms, not {invisible_ms}",
-            )
-        return invisible_ms
-
-    def _poll_ms(self, caller: Caller, request: Any, settings: Any) -> int:
-        limits = self._limits
-        wanted = settings.subscription.long_polling_timeout
-        if request.HasField("long_polling_timeout"):
-            wanted = request.long_polling_timeout
-        poll_ms = min(max(milliseconds(wanted), limits.poll_ms_min), limits.poll_ms_max)
-        if caller.seconds_left is None:
-            return poll_ms
-        left_ms = int(caller.seconds_left * 1_000)
-        if poll_ms <= left_ms:
-            return min(poll_ms, left_ms - _POLL_MARGIN_MS)
-        if left_ms < limits.poll_ms_min:
-            is_new = (
-                _version_of(caller.metadata.get(CLIENT_VERSION, "")) >= _POLLING_TIME_CODE_SINCE
-            )
-            raise PublicRefusal(
-                PublicCode.ILLEGAL_POLLING_TIME if is_new else PublicCode.BAD_REQUEST,
-                "The deadline time remaining is not enough for polling",
-            )
-        return left_ms - _POLL_MARGIN_MS
 
     # --- decisions about a message ------------------------------------------------------------
 
@@ -239,7 +155,7 @@ class Receives:
             )
             try:
                 _refuse_lite_topic(entry)
-                handle = await self._current(caller, group, entry.receipt_handle)
+                handle = await _current(caller, group, entry.receipt_handle)
                 await caller.ask(ack_of(group, topic, handle))
                 status = make_status(PublicCode.OK)
             except RocketMQError as error:
@@ -253,13 +169,13 @@ class Receives:
         """Change the time of a message's next delivery; the reply has its new handle."""
         topic, group = topic_named(request.topic), group_named(request.group)
         invisible_ms = milliseconds(request.invisible_duration)
-        if not 0 <= invisible_ms <= self._limits.invisible_ms_max:
+        if not 0 <= invisible_ms <= LIMITS.invisible_ms_max:
             raise PublicRefusal(
                 PublicCode.ILLEGAL_INVISIBLE_TIME,
-                f"the invisible time must be 0 to {self._limits.invisible_ms_max} ms",
+                f"the invisible time must be 0 to {LIMITS.invisible_ms_max} ms",
             )
         _refuse_lite_topic(request)
-        handle = await self._current(caller, group, request.receipt_handle)
+        handle = await _current(caller, group, request.receipt_handle)
         self._forget(caller, group, request.receipt_handle)
         try:
             changed = await caller.ask(change_of(group, topic, handle, invisible_ms))
@@ -272,7 +188,7 @@ class Receives:
         """Send a message that cannot be consumed to the group's dead letters."""
         topic, group = topic_named(request.topic), group_named(request.group)
         _refuse_lite_topic(request)
-        handle = await self._current(caller, group, request.receipt_handle)
+        handle = await _current(caller, group, request.receipt_handle)
         self._forget(caller, group, request.receipt_handle)
         position = ReceiptHandle.parse(handle).position
         if position is None or position < 0:
@@ -284,21 +200,97 @@ class Receives:
         await caller.ask(ack_of(group, topic, handle))
         return ok_reply("ForwardMessageToDeadLetterQueue")
 
-    async def _current(self, caller: Caller, group: str, text: str) -> str:
-        """The message's current handle, which a renewal changes. Raises PublicRefusal (40013)."""
-        current = await self._renewals.current(caller.client_id, group, text)
-        try:
-            handle = ReceiptHandle.parse(current)
-        except RemoteProtocolError as error:
-            raise PublicRefusal(PublicCode.INVALID_RECEIPT_HANDLE, str(error)) from error
-        if handle.visible_ms <= caller.now_ms and not handle.is_orderly:
-            raise PublicRefusal(PublicCode.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
-        return current
-
     def _forget(self, caller: Caller, group: str, text: str) -> None:
         """Stop renewing and handing back a message about which a decision was made."""
-        self._renewals.remove(caller.client_id, group, text)
+        caller.service.renewals.remove(caller.client_id, group, text)
         self._unwritten.discard((caller.client_id, group, text))
+
+
+async def _pop(caller: Caller, pop: PopMessages, config: TopicConfig) -> PopReply:
+    """Pop messages; of a topic with priorities those of the highest one."""
+    if PRIORITY in accepted_types(config):
+        for index in reversed(range(config.read_queue_count)):
+            queue = QueueId(pop.queue.topic, pop.queue.broker, index)
+            found = await caller.ask(replace(pop, queue=queue, poll_ms=0))
+            if found.status is PopStatus.FOUND:
+                return found
+    return await caller.ask(pop)
+
+
+async def _deliveries(
+    caller: Caller, pop: PopMessages, reply: PopReply, attempts_max: int
+) -> dict[str, Any]:
+    """The messages for the client, by their handles."""
+    content = memoryview(b"".join(reply.records))
+    tags = TagExpression.parse(pop.subscription.expression)
+    is_by_tag = pop.subscription.kind == "TAG" and not pop.subscription.selects_all
+    position, group, topic = 0, pop.group, pop.queue.topic
+    handed: dict[str, Any] = {}
+    handles = reply.handles(caller.service.lookup.broker_name)
+    for handle, popped in zip(handles, _counts(reply), strict=True):
+        stored, position = decode_record(content, position, check_crc=False)
+        text = handle._replace(position=stored.physical_offset).text()
+        if is_by_tag and not tags.matches(stored.properties.get("TAGS")):
+            # A different tag with the same hash.
+            await caller.ask(ack_of(group, topic, text))
+            continue
+        before = popped if popped is not None else stored.reconsume_times
+        if before >= attempts_max and not pop.is_orderly:
+            message_id = stored.properties.get("UNIQ_KEY", "")
+            await caller.ask(
+                SendBack(group, stored.physical_offset, _DEAD_LETTER, message_id, topic)
+            )
+            await caller.ask(ack_of(group, topic, text))
+            continue
+        delivery = Delivery(topic, text, reply.invisible_ms, before + 1, sendable_body)
+        message = incoming_of(stored, delivery)
+        message.system_properties.queue_offset = handle.offset
+        handed[text] = message
+    return handed
+
+
+def _invisible_ms(request: Any) -> int:
+    if request.auto_renew:
+        return LIMITS.renewed_ms
+    invisible_ms = milliseconds(request.invisible_duration)
+    if not LIMITS.invisible_ms_min <= invisible_ms <= LIMITS.invisible_ms_max:
+        raise PublicRefusal(
+            PublicCode.ILLEGAL_INVISIBLE_TIME,
+            f"the invisible time must be {LIMITS.invisible_ms_min} to "
+            f"{LIMITS.invisible_ms_max} ms, not {invisible_ms}",
+        )
+    return invisible_ms
+
+
+def _poll_ms(caller: Caller, request: Any, settings: Any) -> int:
+    wanted = settings.subscription.long_polling_timeout
+    if request.HasField("long_polling_timeout"):
+        wanted = request.long_polling_timeout
+    poll_ms = min(max(milliseconds(wanted), LIMITS.poll_ms_min), LIMITS.poll_ms_max)
+    if caller.seconds_left is None:
+        return poll_ms
+    left_ms = int(caller.seconds_left * 1_000)
+    if poll_ms <= left_ms:
+        return min(poll_ms, left_ms - _POLL_MARGIN_MS)
+    if left_ms < LIMITS.poll_ms_min:
+        is_new = _version_of(caller.metadata.get(CLIENT_VERSION, "")) >= _POLLING_TIME_CODE_SINCE
+        raise PublicRefusal(
+            PublicCode.ILLEGAL_POLLING_TIME if is_new else PublicCode.BAD_REQUEST,
+            "The deadline time remaining is not enough for polling",
+        )
+    return left_ms - _POLL_MARGIN_MS
+
+
+async def _current(caller: Caller, group: str, text: str) -> str:
+    """The message's current handle, which a renewal changes. Raises PublicRefusal (40013)."""
+    current = await caller.service.renewals.current(caller.client_id, group, text)
+    try:
+        handle = ReceiptHandle.parse(current)
+    except RemoteProtocolError as error:
+        raise PublicRefusal(PublicCode.INVALID_RECEIPT_HANDLE, str(error)) from error
+    if handle.visible_ms <= caller.now_ms and not handle.is_orderly:
+        raise PublicRefusal(PublicCode.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
+    return current
 
 
 def subscription_of(expression: Any) -> Subscription:

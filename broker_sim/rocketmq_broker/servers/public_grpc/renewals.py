@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rocketmq_broker.servers.public_grpc.limits import MINUTE_MS
+from rocketmq_broker.servers.public_grpc.lookup import MINUTE_MS
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.requests.pop import ChangeInvisibleTime, InvisibleTimeReply, change_of

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from rocketmq_broker.engine.core.topics import check_topic_name
-from rocketmq_broker.servers.public_grpc.caller import ok_reply
-from rocketmq_broker.servers.public_grpc.lookup import Lookup, accepted_types
+from rocketmq_broker.servers.public_grpc.caller import Caller, ok_reply
+from rocketmq_broker.servers.public_grpc.lookup import accepted_types
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import BrokerError, PublicRefusal
 from rocketmq_wire.model import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, is_system_topic
 from rocketmq_wire.requests.pop import ANY_QUEUE
+from rocketmq_wire.requests.topics import GetRoute
 
 NONE, READ, WRITE, READ_WRITE = 1, 2, 3, 4
 """`Permission` in the protocol."""
@@ -45,9 +46,9 @@ def lite_refusal(what: str) -> PublicRefusal:
     return PublicRefusal(PublicCode.NOT_IMPLEMENTED, f"{what}: lite topics are not supported")
 
 
-def require_topic(lookup: Lookup, name: str) -> TopicConfig:
+def require_topic(caller: Caller, name: str) -> TopicConfig:
     """A topic's configuration. Raises PublicRefusal (40402)."""
-    config = lookup.topic(name)
+    config = caller.service.lookup.topic(name)
     if config is None:
         raise PublicRefusal(
             PublicCode.TOPIC_NOT_FOUND,
@@ -56,23 +57,26 @@ def require_topic(lookup: Lookup, name: str) -> TopicConfig:
     return config
 
 
-def route_reply(request: Any, lookup: Lookup, own: tuple[str, int]) -> Any:
+async def query_route(caller: Caller, request: Any) -> Any:
     """The reply to QueryRoute. Raises PublicRefusal."""
-    config = require_topic(lookup, topic_named(request.topic))
+    caller.check_right(GetRoute(request.topic.name))
+    config = require_topic(caller, topic_named(request.topic))
     reply = ok_reply("QueryRoute")
     types = accepted_types(config)
     for index, permission in enumerate(_permissions(config)):
         queue = reply.message_queues.add(id=index, permission=permission)
-        _fill_queue(queue, request, lookup, own)
+        _fill_queue(queue, request, caller)
         queue.accept_message_types.extend(types)
     return reply
 
 
-def assignment_reply(request: Any, lookup: Lookup, own: tuple[str, int]) -> Any:
+async def query_assignment(caller: Caller, request: Any) -> Any:
     """The reply to QueryAssignment: all members of a group share every queue."""
+    caller.check_right(GetRoute(request.topic.name))
     name = topic_named(request.topic)
     group = group_named(request.group)
-    config = require_topic(lookup, name)
+    lookup = caller.service.lookup
+    config = require_topic(caller, name)
     if not config.permission & PERMISSION_READ or not config.read_queue_count:
         raise PublicRefusal(PublicCode.FORBIDDEN, f"no queue of topic {name} can be read")
     indices = range(config.read_queue_count) if lookup.group(group).is_fifo else (ANY_QUEUE,)
@@ -81,9 +85,14 @@ def assignment_reply(request: Any, lookup: Lookup, own: tuple[str, int]) -> Any:
         queue = reply.assignments.add().message_queue
         queue.id = index
         queue.permission = READ if index < 0 else READ_WRITE
-        _fill_queue(queue, request, lookup, own)
+        _fill_queue(queue, request, caller)
         queue.accept_message_types.extend(accepted_types(config))
     return reply
+
+
+async def refuse_lite_topics(caller: Caller, request: Any) -> Any:
+    del caller
+    raise lite_refusal(f"SyncLiteSubscription of topic {request.topic.name}")
 
 
 def _permissions(config: TopicConfig) -> Iterator[int]:
@@ -100,9 +109,10 @@ def _permissions(config: TopicConfig) -> Iterator[int]:
         yield NONE
 
 
-def _fill_queue(queue: Any, request: Any, lookup: Lookup, own: tuple[str, int]) -> None:
+def _fill_queue(queue: Any, request: Any, caller: Caller) -> None:
+    service = caller.service
     queue.topic.CopyFrom(request.topic)
-    queue.broker.name = lookup.broker_name
+    queue.broker.name = service.lookup.broker_name
     queue.broker.id = 0
     endpoints = queue.broker.endpoints
     if request.endpoints.addresses:
@@ -110,9 +120,9 @@ def _fill_queue(queue: Any, request: Any, lookup: Lookup, own: tuple[str, int]) 
         endpoints.scheme = request.endpoints.scheme
         endpoints.addresses.append(request.endpoints.addresses[0])
         return
-    host, port = own
+    host = service.lookup.host or caller.peer.local_host or "127.0.0.1"
     endpoints.scheme = scheme_of(host)
-    endpoints.addresses.add(host=host, port=port)
+    endpoints.addresses.add(host=host, port=service.own_port)
 
 
 def scheme_of(host: str) -> int:

@@ -1,18 +1,27 @@
-"""Sends of the public service: messages -> the broker's own sends -> one result per message."""
+"""SendMessage, EndTransaction and RecallMessage, and the checks of messages to send."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rocketmq_broker.servers.public_grpc.caller import Caller, ok_reply
-from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import Lookup, accepted_types
-from rocketmq_broker.servers.public_grpc.routing import require_topic, topic_named
-from rocketmq_broker.servers.public_grpc.send_checks import check_message
+from rocketmq_broker.servers.public_grpc.lookup import LIMITS, accepted_types
+from rocketmq_broker.servers.public_grpc.routing import lite_refusal, require_topic, topic_named
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import LocalProtocolError, PublicRefusal, RocketMQError
-from rocketmq_wire.grpc.public.messages import PRIORITY, TRANSACTION, outgoing_of
+from rocketmq_wire.grpc.public.messages import (
+    DELAY,
+    FIFO,
+    LITE,
+    MESSAGE_TYPE_NAMES,
+    PRIORITY,
+    SYSTEM_PROPERTIES,
+    TRANSACTION,
+    milliseconds,
+    outgoing_of,
+)
 from rocketmq_wire.grpc.public.status import code_of_send, make_status, status_of
 from rocketmq_wire.hashes import consistent_hash, java_hash
 from rocketmq_wire.model import PERMISSION_WRITE, QueueId, TopicConfig
@@ -28,107 +37,104 @@ _FROM_CHECK: Final = 2
 """`TransactionSource` in the protocol: the server asked."""
 
 
-class Sends:
-    """SendMessage, EndTransaction and RecallMessage."""
+async def send(caller: Caller, request: Any) -> Any:
+    """Store every message; the results keep the order of the messages."""
+    if not request.messages:
+        raise PublicRefusal(PublicCode.MESSAGE_CORRUPTED, "no message to send")
+    topics = {message.topic.name for message in request.messages}
+    if len(topics) > 1:
+        raise PublicRefusal(PublicCode.MESSAGE_CORRUPTED, "topic in messages are not same")
+    name = topic_named(request.messages[0].topic)
+    config = require_topic(caller, name)
+    if not config.permission & PERMISSION_WRITE or not config.write_queue_count:
+        raise PublicRefusal(PublicCode.FORBIDDEN, f"no queue of topic {name} can be written")
+    accepted = accepted_types(config)
+    for message in request.messages:
+        # All or none: one wrong message refuses the whole request.
+        check_message(message, accepted, now_ms=caller.now_ms)
+    reply = public.message_class("SendMessageResponse")()
+    for message in request.messages:
+        queue = _queue_of(caller, config, request.messages, message)
+        reply.entries.append(await _send_one(caller, queue, message))
+    reply.status.CopyFrom(common_status([entry.status for entry in reply.entries]))
+    return reply
 
-    def __init__(self, lookup: Lookup, limits: PublicLimits) -> None:
-        self._lookup = lookup
-        self._limits = limits
 
-    async def send(self, caller: Caller, request: Any) -> Any:
-        """Store every message; the results keep the order of the messages."""
-        if not request.messages:
-            raise PublicRefusal(PublicCode.MESSAGE_CORRUPTED, "no message to send")
-        topics = {message.topic.name for message in request.messages}
-        if len(topics) > 1:
-            raise PublicRefusal(PublicCode.MESSAGE_CORRUPTED, "topic in messages are not same")
-        name = topic_named(request.messages[0].topic)
-        config = require_topic(self._lookup, name)
-        if not config.permission & PERMISSION_WRITE or not config.write_queue_count:
-            raise PublicRefusal(PublicCode.FORBIDDEN, f"no queue of topic {name} can be written")
-        accepted = accepted_types(config)
-        for message in request.messages:
-            # All or none: one wrong message refuses the whole request.
-            check_message(message, accepted, self._limits, now_ms=caller.now_ms)
-        reply = public.message_class("SendMessageResponse")()
-        for message in request.messages:
-            queue = self._queue_of(config, request.messages, message)
-            reply.entries.append(await self._send_one(caller, queue, message))
-        reply.status.CopyFrom(common_status([entry.status for entry in reply.entries]))
-        return reply
+def _queue_of(
+    caller: Caller, config: TopicConfig, messages: Sequence[Any], message: Any
+) -> QueueId:
+    index = ANY_QUEUE
+    if message.system_properties.message_type == PRIORITY:
+        # Each priority has a queue; receives try the highest one first.
+        priority = message.system_properties.priority
+        index = min(max(priority, 0), config.write_queue_count - 1)
+    # The messages of a group keep their order in one queue.
+    group = messages[0].system_properties.message_group
+    if group and len(messages) == 1:
+        index = consistent_hash(java_hash(group), config.write_queue_count)
+    return QueueId(config.name, caller.service.lookup.broker_name, index)
 
-    def _queue_of(self, config: TopicConfig, messages: Sequence[Any], message: Any) -> QueueId:
-        index = ANY_QUEUE
-        if message.system_properties.message_type == PRIORITY:
-            # Each priority has a queue; receives try the highest one first.
-            priority = message.system_properties.priority
-            index = min(max(priority, 0), config.write_queue_count - 1)
-        # The messages of a group keep their order in one queue.
-        group = messages[0].system_properties.message_group
-        if group and len(messages) == 1:
-            index = consistent_hash(java_hash(group), config.write_queue_count)
-        return QueueId(config.name, self._lookup.broker_name, index)
 
-    async def _send_one(self, caller: Caller, queue: QueueId, message: Any) -> Any:
-        entry = public.message_class("SendResultEntry")()
-        outgoing = outgoing_of(message, topic=queue.topic, now_ms=caller.now_ms)
-        try:
-            sent = await caller.ask(
-                SendMessage(
-                    queue.topic,
-                    queue,
-                    outgoing.born_ms,
-                    outgoing.body,
-                    _encoded(outgoing.properties),
-                    sys_flag=outgoing.sys_flag,
-                )
+async def _send_one(caller: Caller, queue: QueueId, message: Any) -> Any:
+    entry = public.message_class("SendResultEntry")()
+    outgoing = outgoing_of(message, topic=queue.topic, now_ms=caller.now_ms)
+    try:
+        sent = await caller.ask(
+            SendMessage(
+                queue.topic,
+                queue,
+                outgoing.born_ms,
+                outgoing.body,
+                _encoded(outgoing.properties),
+                sys_flag=outgoing.sys_flag,
             )
-        except RocketMQError as error:
-            entry.status.CopyFrom(status_of(error))
-            return entry
-        entry.status.CopyFrom(make_status(code_of_send(sent.status)))
-        if sent.status is not SendStatus.OK:
-            return entry
-        entry.message_id = message.system_properties.message_id
-        entry.offset = sent.start
-        if message.system_properties.message_type == TRANSACTION:
-            entry.transaction_id = sent.transaction_id or entry.message_id
-        if sent.recall_handle is not None:
-            entry.recall_handle = sent.recall_handle
+        )
+    except RocketMQError as error:
+        entry.status.CopyFrom(status_of(error))
         return entry
+    entry.status.CopyFrom(make_status(code_of_send(sent.status)))
+    if sent.status is not SendStatus.OK:
+        return entry
+    entry.message_id = message.system_properties.message_id
+    entry.offset = sent.start
+    if message.system_properties.message_type == TRANSACTION:
+        entry.transaction_id = sent.transaction_id or entry.message_id
+    if sent.recall_handle is not None:
+        entry.recall_handle = sent.recall_handle
+    return entry
 
-    async def end_transaction(self, caller: Caller, request: Any) -> Any:
-        """Commit or roll back a half message."""
-        name = topic_named(request.topic)
-        if not request.transaction_id.strip():
-            raise PublicRefusal(PublicCode.INVALID_TRANSACTION_ID, "transaction id cannot be blank")
-        if request.resolution not in (_COMMIT, _ROLLBACK):
-            raise PublicRefusal(
-                PublicCode.BAD_REQUEST, "the resolution is neither commit nor rollback"
-            )
-        is_commit = request.resolution == _COMMIT
-        await caller.ask(
-            EndTransaction(
-                group=name,
-                half_offset=-1,
-                position=-1,
-                resolution=Resolution.COMMIT if is_commit else Resolution.ROLLBACK,
-                message_id=request.message_id,
-                transaction_id=request.transaction_id,
-                topic=name,
-                is_from_check=request.source == _FROM_CHECK,
-                broker=self._lookup.broker_name,
-            )
-        )
-        return ok_reply("EndTransaction")
 
-    async def recall(self, caller: Caller, request: Any) -> Any:
-        """Cancel a delayed message."""
-        name = topic_named(request.topic)
-        recalled = await caller.ask(
-            RecallMessage(name, request.recall_handle, broker=self._lookup.broker_name)
+async def end_transaction(caller: Caller, request: Any) -> Any:
+    """Commit or roll back a half message."""
+    name = topic_named(request.topic)
+    if not request.transaction_id.strip():
+        raise PublicRefusal(PublicCode.INVALID_TRANSACTION_ID, "transaction id cannot be blank")
+    if request.resolution not in (_COMMIT, _ROLLBACK):
+        raise PublicRefusal(PublicCode.BAD_REQUEST, "the resolution is neither commit nor rollback")
+    is_commit = request.resolution == _COMMIT
+    await caller.ask(
+        EndTransaction(
+            group=name,
+            half_offset=-1,
+            position=-1,
+            resolution=Resolution.COMMIT if is_commit else Resolution.ROLLBACK,
+            message_id=request.message_id,
+            transaction_id=request.transaction_id,
+            topic=name,
+            is_from_check=request.source == _FROM_CHECK,
+            broker=caller.service.lookup.broker_name,
         )
-        return ok_reply("RecallMessage", message_id=recalled.message_id)
+    )
+    return ok_reply("EndTransaction")
+
+
+async def recall(caller: Caller, request: Any) -> Any:
+    """Cancel a delayed message."""
+    name = topic_named(request.topic)
+    recalled = await caller.ask(
+        RecallMessage(name, request.recall_handle, broker=caller.service.lookup.broker_name)
+    )
+    return ok_reply("RecallMessage", message_id=recalled.message_id)
 
 
 def common_status(statuses: Sequence[Any]) -> Any:
@@ -143,3 +149,122 @@ def _encoded(properties: Mapping[str, str]) -> bytes:
         return encode_properties(properties)
     except LocalProtocolError as error:
         raise PublicRefusal(PublicCode.MESSAGE_PROPERTIES_TOO_LARGE, str(error)) from error
+
+
+# --- checks of a message, in the order of RocketMQ's proxy ------------------------------------
+
+
+def check_message(message: Any, accepted: tuple[int, ...], *, now_ms: int) -> None:
+    """Raises PublicRefusal for a message that may not be sent to its topic."""
+    system = message.system_properties
+    _check_tag(system)
+    for key in system.keys:
+        _check_text("a key", key, PublicCode.ILLEGAL_MESSAGE_KEY)
+    if system.HasField("message_group"):
+        _check_group(system.message_group)
+    if system.message_type == LITE or system.lite_topic:
+        raise lite_refusal(f"a message of lite topic {system.lite_topic[:80]!r}")
+    _check_user_properties(message)
+    if not system.message_id.strip():
+        raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_ID, "message id cannot be null or empty")
+    if not message.body:
+        raise PublicRefusal(PublicCode.MESSAGE_BODY_EMPTY, "message body cannot be empty")
+    if len(message.body) > LIMITS.body_size_max:
+        raise PublicRefusal(
+            PublicCode.MESSAGE_BODY_TOO_LARGE,
+            f"message body has {len(message.body)} bytes, more than {LIMITS.body_size_max}",
+        )
+    _check_type(system, accepted)
+    _check_times(system, now_ms)
+
+
+def _check_tag(system: Any) -> None:
+    if system.HasField("tag"):
+        _check_text("tag", system.tag, PublicCode.ILLEGAL_MESSAGE_TAG)
+        if "|" in system.tag:
+            raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_TAG, "tag cannot contain '|'")
+
+
+def _check_group(group: str) -> None:
+    _check_text("message group", group, PublicCode.ILLEGAL_MESSAGE_GROUP)
+    if len(group.encode()) >= LIMITS.group_size_max:
+        raise PublicRefusal(
+            PublicCode.ILLEGAL_MESSAGE_GROUP,
+            f"message group must have less than {LIMITS.group_size_max} bytes",
+        )
+
+
+def _check_text(name: str, text: str, code: PublicCode) -> None:
+    if not text.strip():
+        raise PublicRefusal(code, f"{name} cannot be blank")
+    if _has_control(text):
+        raise PublicRefusal(code, f"{name} cannot have control characters")
+
+
+def _check_user_properties(message: Any) -> None:
+    system = message.system_properties
+    properties = message.user_properties
+    if len(properties) > LIMITS.user_properties_max:
+        raise PublicRefusal(
+            PublicCode.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"{len(properties)} user properties, more than {LIMITS.user_properties_max}",
+        )
+    size = len(system.tag.encode()) + sum(len(key.encode()) for key in system.keys)
+    for name, value in properties.items():
+        if name in SYSTEM_PROPERTIES:
+            raise PublicRefusal(
+                PublicCode.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}"
+            )
+        if _has_control(name) or _has_control(value):
+            raise PublicRefusal(
+                PublicCode.ILLEGAL_MESSAGE_PROPERTY_KEY,
+                f"the name or value of property {name!r} has control characters",
+            )
+        size += len(name.encode()) + len(value.encode())
+    if size > LIMITS.properties_size_max:
+        raise PublicRefusal(
+            PublicCode.MESSAGE_PROPERTIES_TOO_LARGE,
+            f"properties take {size} bytes, more than {LIMITS.properties_size_max}",
+        )
+
+
+def _check_type(system: Any, accepted: tuple[int, ...]) -> None:
+    kind = system.message_type
+    name = MESSAGE_TYPE_NAMES.get(kind)
+    has_property = {
+        FIFO: system.HasField("message_group"),
+        DELAY: system.HasField("delivery_timestamp"),
+        PRIORITY: system.HasField("priority"),
+    }
+    conflict = None
+    if name is None:
+        conflict = f"message type {kind} is not one"
+    elif not has_property.get(kind, True):
+        conflict = f"a message of type {name} lacks the property that makes it one"
+    elif kind == TRANSACTION and (has_property[FIFO] or has_property[DELAY]):
+        conflict = "a transactional message can have neither a group nor a time of delivery"
+    elif kind not in accepted:
+        takes = ", ".join(MESSAGE_TYPE_NAMES[one] for one in accepted)
+        conflict = f"the topic takes messages of type {takes}, not {name}"
+    if conflict is not None:
+        raise PublicRefusal(PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, conflict)
+
+
+def _check_times(system: Any, now_ms: int) -> None:
+    delay_ms = milliseconds(system.delivery_timestamp) - now_ms
+    if system.HasField("delivery_timestamp") and delay_ms > LIMITS.delay_ms_max:
+        raise PublicRefusal(
+            PublicCode.ILLEGAL_DELIVERY_TIME,
+            f"the time of delivery is {delay_ms} ms away, more than {LIMITS.delay_ms_max}",
+        )
+    wait_ms = milliseconds(system.orphaned_transaction_recovery_duration)
+    if wait_ms > LIMITS.recovery_ms_max:
+        raise PublicRefusal(
+            PublicCode.BAD_REQUEST,
+            f"the transaction is to be checked after {wait_ms} ms, "
+            f"more than {LIMITS.recovery_ms_max}",
+        )
+
+
+def _has_control(text: str) -> bool:
+    return any(unicodedata.category(character) == "Cc" for character in text)

@@ -10,10 +10,12 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from rocketmq_broker.engine.core.outcomes import Peer
-from rocketmq_broker.servers.shell.member_calls import Answered, AskClient
+from rocketmq_broker.servers.public_grpc.lookup import LIMITS, PublicLimits
+from rocketmq_broker.servers.shell.member_calls import Answered
+from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import PublicRefusal
 from rocketmq_wire.grpc.public.messages import Delivery, incoming_of
@@ -39,21 +41,6 @@ _RESULTS: Final = {
     PublicCode.FAILED_TO_CONSUME_MESSAGE: ConsumeResult.LATER,
     PublicCode.MESSAGE_CORRUPTED: ConsumeResult.RETURN_NULL,
 }
-
-
-class ClientRegistry(Protocol):
-    """The registry of clients that take requests: `EngineShell`, or a fake."""
-
-    def listen(
-        self,
-        peer: Peer,
-        *,
-        on_members_changed: Callable[[str], None],
-        on_check: Callable[[CheckTransaction], None],
-        ask_client: AskClient,
-    ) -> None: ...
-
-    def forget_peer(self, peer: Peer) -> None: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -95,16 +82,14 @@ class Sessions:
 
     def __init__(
         self,
-        registry: ClientRegistry,
+        shell: EngineShell,
         *,
-        count_max: int,
-        commands_max: int,
         expiry_seconds: float,
         time: Callable[[], float],
+        limits: PublicLimits = LIMITS,
     ) -> None:
-        self._registry = registry
-        self._count_max = count_max
-        self._commands_max = commands_max
+        self._shell = shell
+        self._limits = limits
         self._expiry_seconds = expiry_seconds
         self._time = time
         self._sessions: dict[str, Session] = {}
@@ -131,7 +116,7 @@ class Sessions:
         session = self.find(client_id)
         if session is None:
             self._expire()
-            if len(self._sessions) >= self._count_max:
+            if len(self._sessions) >= self._limits.sessions_max:
                 raise PublicRefusal(PublicCode.TOO_MANY_REQUESTS, "too many clients are connected")
             own = Peer(next(self._keys), peer.host, peer.port, peer.local_host)
             session = Session(own, settings, self._time())
@@ -143,8 +128,8 @@ class Sessions:
         """Open a telemetry stream of the client; an earlier one ends."""
         session.hang_up()
         # One more, for the None that ends the stream.
-        session.commands = asyncio.Queue(self._commands_max + 1)
-        self._registry.listen(
+        session.commands = asyncio.Queue(self._limits.commands_max + 1)
+        self._shell.listen(
             session.peer,
             # Members of the public service share all queues, so they need no notices.
             on_members_changed=lambda _: None,
@@ -158,7 +143,7 @@ class Sessions:
         if session.commands is not commands:
             return
         session.commands = None
-        self._registry.forget_peer(session.peer)
+        self._shell.forget_peer(session.peer)
         asked, session.asked = session.asked, {}
         for _, answered in asked.values():
             answered(None)
@@ -168,7 +153,7 @@ class Sessions:
         session = self._sessions.pop(client_id, None)
         if session is not None:
             session.hang_up()
-            self._registry.forget_peer(session.peer)
+            self._shell.forget_peer(session.peer)
 
     def hang_up_all(self) -> None:
         """End every stream, because the broker stops."""

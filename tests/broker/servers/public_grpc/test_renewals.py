@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from rocketmq_broker.servers.public_grpc.caller import Caller
-from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import EngineLookup
+from rocketmq_broker.servers.public_grpc.caller import Caller, Service
+from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.public_grpc.receiving import Receives
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
@@ -45,7 +44,7 @@ class NoClients:
         pass
 
 
-class Service:
+class Receiving:
     """Receives of one client, asked of an engine with a clock of its own."""
 
     def __init__(self):
@@ -53,13 +52,14 @@ class Service:
         self.engine.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
         pop(self.engine)
         self.engine.store_messages(queue_of(TOPIC), *BODIES)
-        sessions = Sessions(NoClients(), count_max=9, commands_max=9, expiry_seconds=9, time=float)
+        sessions = Sessions(cast(Any, NoClients()), expiry_seconds=9, time=float)
         settings = public.message_class("Settings")(client_type=3)
         put_duration(settings.subscription.long_polling_timeout, 5_000)
         sessions.begin_stream(sessions.put(CLIENT, PEER, settings))
         self.renewals = Renewals()
-        lookup = EngineLookup(self.engine.engine, BROKER, "")
-        self.receives = Receives(lookup, PublicLimits(), sessions, self.renewals)
+        lookup = Lookup(self.engine.engine, BROKER, "")
+        self.shared = Service(cast(Any, self), None, lookup, sessions, self.renewals)
+        self.receives = Receives()
 
     async def ask(self, request, peer):
         del peer
@@ -68,7 +68,7 @@ class Service:
 
     @property
     def caller(self):
-        return Caller(CLIENT, PEER, {}, None, self.engine.now_ms, self, None, None)
+        return Caller(CLIENT, PEER, {}, None, self.engine.now_ms, None, self.shared)
 
     def receive(self, **fields):
         request = public.message_class("ReceiveMessageRequest")(
@@ -100,7 +100,7 @@ class Service:
 class TestAbortedReceives:
     def test_an_answer_that_is_not_whole_comes_again_at_once_and_is_not_renewed(self, fields):
         async def run():
-            service = Service()
+            service = Receiving()
             frames = service.receive(**fields)
             assert (await anext(frames)).status.code == PublicCode.OK
             assert [(await anext(frames)).message.body for _ in range(3)] == BODIES[:3]
@@ -111,7 +111,7 @@ class TestAbortedReceives:
 
     def test_a_client_that_hears_the_status_alone_costs_nobody_anything(self, fields):
         async def run():
-            service = Service()
+            service = Receiving()
             frames = service.receive(**fields)
             await anext(frames)
             with pytest.raises(ConnectionError):
@@ -123,7 +123,7 @@ class TestAbortedReceives:
 
     def test_messages_that_a_client_decided_about_are_not_handed_back(self, fields):
         async def run():
-            service = Service()
+            service = Receiving()
             frames = service.receive(**fields)
             await anext(frames)
             await service.ack((await anext(frames)).message)
@@ -134,7 +134,7 @@ class TestAbortedReceives:
 
     def test_a_whole_answer_gives_nothing_back(self, fields):
         async def run():
-            service = Service()
+            service = Receiving()
             count = len([frame async for frame in service.receive(**fields)])
             return count, await service.bodies_after(30_000), len(service.renewals)
 

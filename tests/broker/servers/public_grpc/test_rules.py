@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
 from rocketmq_broker.engine.core.outcomes import Peer
-from rocketmq_broker.servers.public_grpc.limits import PublicLimits
-from rocketmq_broker.servers.public_grpc.lookup import GroupLookup
+from rocketmq_broker.servers.public_grpc.lookup import GroupLookup, PublicLimits
+from rocketmq_broker.servers.public_grpc.members import decided_settings
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
-from rocketmq_broker.servers.public_grpc.send_checks import check_message
+from rocketmq_broker.servers.public_grpc.sending import check_message
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
-from rocketmq_broker.servers.public_grpc.settings import decided_settings
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import BrokerError, PublicRefusal
 from rocketmq_wire.grpc.public.messages import (
@@ -33,7 +33,6 @@ from rocketmq_wire.requests.pop import InvisibleTimeReply
 from rocketmq_wire.stubs import public
 from support.public_peer import outgoing
 
-LIMITS = PublicLimits()
 ALL = (NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY)
 NOW = 1_700_000_000_000
 
@@ -41,7 +40,7 @@ NOW = 1_700_000_000_000
 def code_for(message, accepted=ALL):
     """The code that refuses a message; OK if it is accepted."""
     try:
-        check_message(message, accepted, LIMITS, now_ms=NOW)
+        check_message(message, accepted, now_ms=NOW)
     except PublicRefusal as error:
         return error.code
     return PublicCode.OK
@@ -91,8 +90,8 @@ class TestSendChecks:
         ("size", "code"),
         [
             (0, PublicCode.MESSAGE_BODY_EMPTY),
-            (LIMITS.body_size_max, PublicCode.OK),
-            (LIMITS.body_size_max + 1, PublicCode.MESSAGE_BODY_TOO_LARGE),
+            (PublicLimits().body_size_max, PublicCode.OK),
+            (PublicLimits().body_size_max + 1, PublicCode.MESSAGE_BODY_TOO_LARGE),
         ],
     )
     def test_bodies_have_bounds(self, size, code):
@@ -275,11 +274,11 @@ class TestSettings:
     def test_settings_that_are_too_large_to_keep_are_refused(self):
         settings = public.message_class("Settings")(client_type=3)
         settings.subscription.group.name = "g"
-        assert decided_settings(settings, NoGroups(), LIMITS).subscription.fifo
+        assert decided_settings(settings, cast(Any, NoGroups())).subscription.fifo
         for number in range(10_000):
             settings.subscription.subscriptions.add().topic.name = f"topic-{number}"
         with pytest.raises(PublicRefusal, match="more than"):
-            decided_settings(settings, NoGroups(), LIMITS)
+            decided_settings(settings, cast(Any, NoGroups()))
 
 
 class TestSessions:
@@ -290,7 +289,10 @@ class TestSessions:
     @pytest.fixture
     def sessions(self, clock):
         return Sessions(
-            NoClients(), count_max=2, commands_max=3, expiry_seconds=9, time=lambda: clock[0]
+            cast(Any, NoClients()),
+            expiry_seconds=9,
+            time=lambda: clock[0],
+            limits=PublicLimits(sessions_max=2, commands_max=3),
         )
 
     def put(self, sessions, client_id):
