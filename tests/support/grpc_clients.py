@@ -12,11 +12,11 @@ import grpc
 from rocketmq_broker.servers.grpc_server import GrpcLimits, GrpcServer, start_grpc_server
 from rocketmq_wire.grpc.bulk.mapping import PULL_RECORDS_PATH, method_of
 from rocketmq_wire.grpc.bulk.records import (
+    PULL_RECORDS,
     PullRange,
     PullRecords,
     RecordChunk,
     decode_chunk,
-    encode_pull_records,
 )
 from rocketmq_wire.model import Subscription
 from rocketmq_wire.requests.contract import Request
@@ -42,7 +42,7 @@ class Client:
             "group", ranges, Subscription(expression), chunk_size=chunk_size, suspend_ms=suspend_ms
         )
         stub = self.channel.unary_stream(PULL_RECORDS_PATH)
-        return stub(encode_pull_records(request), timeout=30)
+        return stub(PULL_RECORDS.encode(request), timeout=30)
 
     async def chunks(self, *ranges: PullRange, **options: Any) -> list[RecordChunk]:
         return [decode_chunk(content) async for content in self.stream(*ranges, **options)]

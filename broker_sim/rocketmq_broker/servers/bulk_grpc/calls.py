@@ -26,12 +26,12 @@ from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.grpc.bulk.mapping import METHODS, error_to_metadata
 from rocketmq_wire.grpc.bulk.methods import Method, Outcome
 from rocketmq_wire.grpc.bulk.records import (
+    SEND_RECORDS,
     PullRange,
     PullRecords,
     RecordChunk,
     chunk_of_reply,
     decode_pull_records,
-    decode_send_records,
     encode_chunk,
     encode_send_outcome,
 )
@@ -298,7 +298,7 @@ class BulkCalls:
         A task for each batch would cost one more turn of the loop.
         """
         try:
-            request = decode_send_records(content)
+            request = SEND_RECORDS.decode(content)
             self._check_right(request, client)
             return self._shell.ask_later(request, client.peer)
         except (BrokerError, RemoteProtocolError) as error:

@@ -29,7 +29,7 @@ from rocketmq_client.transport.grpc.connection import (
 from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_wire.errors import DeadlineExceededError, RocketMQError, TransportError
 from rocketmq_wire.grpc.bulk.mapping import PULL_RECORDS_PATH
-from rocketmq_wire.grpc.bulk.records import decode_chunk, encode_pull_records
+from rocketmq_wire.grpc.bulk.records import PULL_RECORDS, decode_chunk
 from rocketmq_wire.model import OffsetRange, QueueId
 
 _logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class Download:
         reader = self._channels.open_stream(self._inbox, self._stream.window_size)
         self._reader = reader
         # No time-out: the caller may hold the generator suspended for as long as it likes.
-        self._call = reader.stream(PULL_RECORDS_PATH, encode_pull_records(request))
+        self._call = reader.stream(PULL_RECORDS_PATH, PULL_RECORDS.encode(request))
         self._heard_ms = self._now_ms()
         return reader
 

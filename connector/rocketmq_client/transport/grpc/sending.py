@@ -69,7 +69,7 @@ class SendStream:
         now_ms: int,
         timeout_ms: int,
     ) -> None:
-        """Send one batch, as `encode_send_records` makes it."""
+        """Send one batch, an encoded `SendRecords`."""
         sent = _Sent(on_answer, time.monotonic(), now_ms + timeout_ms)
         if self.call is None:
             self.call = connection.exchange(SEND_RECORDS_STREAM_PATH, message)

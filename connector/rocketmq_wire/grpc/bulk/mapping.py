@@ -13,40 +13,24 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
-from rocketmq_wire.errors import BrokerError, NotOverGrpcError, broker_error
+from rocketmq_wire.errors import BrokerError, NotOverGrpcError, RemoteProtocolError, broker_error
 from rocketmq_wire.grpc.bulk import records, values
-from rocketmq_wire.grpc.bulk.methods import AnyRequest, Method, alone, done, small
-from rocketmq_wire.grpc.bulk.shared_calls import (
-    COMMIT_OFFSET,
-    GET_COMMITTED_OFFSET,
-    GET_OFFSETS,
+from rocketmq_wire.grpc.bulk.methods import (
     ITEMS_MAX,
+    AnyRequest,
+    Method,
+    Outcome,
+    alone,
+    limited,
+    shared,
+    simple,
+    small,
 )
+from rocketmq_wire.grpc.bulk.shapes import TUPLE, Converter, Pair, Shape, or_else, repeated
 from rocketmq_wire.model import DEFAULT_TOPIC
-from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
-from rocketmq_wire.requests.groups import (
-    ClientsReply,
-    GroupsReply,
-    Heartbeat,
-    ListGroupClients,
-    ListGroups,
-    UnregisterClient,
-)
-from rocketmq_wire.requests.messages import PullMessages, SendBatch, SendMessage, SendRecords
-from rocketmq_wire.requests.offsets import ConsumeStatsReply, GetConsumeStats
-from rocketmq_wire.requests.topics import (
-    CreateTopic,
-    DeleteTopic,
-    DeleteTopicFromNameServer,
-    GetRoute,
-    GetTopicStats,
-    ListTopicConfigs,
-    ListTopics,
-    RouteReply,
-    TopicConfigsReply,
-    TopicsReply,
-    TopicStatsReply,
-)
+from rocketmq_wire.requests import brokers, groups, offsets, topics
+from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.messages import PullMessages
 from rocketmq_wire.stubs import SERVICE, message_class
 
 CODE_KEY: Final = "rocketmq-code"
@@ -99,179 +83,230 @@ def error_from_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> BrokerEr
     return broker_error(int(code), remark.decode("utf-8", "replace"))
 
 
-def _consume_stats_to_message(reply: ConsumeStatsReply) -> Any:
-    return message_class("GetGroupStatsResponse")(
-        queues=[values.committed_to_message(*entry) for entry in reply.queues.items()],
-        tps=reply.tps,
+_KIND_BY_TIMESTAMP: Final = 3
+_KINDS: Final[dict[type[AnyRequest], int]] = {
+    offsets.GetMinOffset: 1,
+    offsets.GetMaxOffset: 2,
+    offsets.GetEarliestStoreTime: 4,
+}
+_REQUESTS_OF_KIND: Final[dict[int, Any]] = {kind: found for found, kind in _KINDS.items()}
+_BOUNDARY_NUMBERS: Final = {offsets.Boundary.LOWER: 1, offsets.Boundary.UPPER: 2}
+_UPPER: Final = _BOUNDARY_NUMBERS[offsets.Boundary.UPPER]
+
+
+def _query_of(request: Any) -> Any:
+    query, queue = message_class("OffsetQuery"), values.queue_to_message(request.queue)
+    if isinstance(request, offsets.SearchOffset):
+        return query(
+            queue=queue,
+            kind=_KIND_BY_TIMESTAMP,
+            timestamp_ms=request.timestamp_ms,
+            boundary=_BOUNDARY_NUMBERS[request.boundary],
+        )
+    return query(queue=queue, kind=_KINDS[type(request)])
+
+
+def _request_of_query(query: Any) -> AnyRequest:
+    queue = values.queue_from_message(query.queue)
+    if query.kind == _KIND_BY_TIMESTAMP:
+        # An absent boundary means LOWER.
+        boundary = offsets.Boundary.UPPER if query.boundary == _UPPER else offsets.Boundary.LOWER
+        return offsets.SearchOffset(queue, query.timestamp_ms, boundary)
+    request_type = _REQUESTS_OF_KIND.get(query.kind)
+    if request_type is None:
+        raise RemoteProtocolError(f"there is no offset of kind {query.kind}")
+    found: AnyRequest = request_type(queue)
+    return found
+
+
+def _offset_result(outcome: Any) -> Any:
+    result = message_class("OffsetResult")
+    if isinstance(outcome, BrokerError):
+        return result(status=values.status_to_message(outcome))
+    return result(value=outcome.value)
+
+
+def _outcome_of_result(result: Any) -> Outcome:
+    return values.error_from_status(result.status) or offsets.OffsetReply(result.value)
+
+
+_OFFSET_RESULT: Final = Pair(_offset_result, _outcome_of_result)
+_COMMIT_RESULT: Final = Pair(
+    lambda outcome: (
+        values.status_to_message(outcome)
+        if isinstance(outcome, BrokerError)
+        else message_class("Status")()
+    ),
+    lambda status: values.error_from_status(status) or Done(),
+)
+
+
+def _holding(reply_class: type[Any], attribute: str, shape: Shape[Any]) -> Converter:
+    """A reply whose only attribute is the message's value."""
+    return Pair(
+        lambda reply: shape.to_message(getattr(reply, attribute)),
+        lambda message: reply_class(shape.from_message(message)),
     )
 
 
 def _delete_topic(message: Any) -> AnyRequest:
     if message.routes_only:
-        return DeleteTopicFromNameServer(message.topic)
-    return DeleteTopic(message.topic)
+        return topics.DeleteTopicFromNameServer(message.topic)
+    return topics.DeleteTopic(message.topic)
+
+
+_DELETE_TOPIC: Final = Pair(
+    lambda request: message_class("DeleteTopicRequest")(
+        topic=request.topic, routes_only=isinstance(request, topics.DeleteTopicFromNameServer)
+    ),
+    _delete_topic,
+)
+
+
+def _done(name: str) -> Converter:
+    return Shape(f"{name}Response", Done)
+
+
+def _send(name: str, shape: Shape[Any]) -> Method:
+    return alone(
+        name,
+        (shape.value_class,),
+        shape.encode,
+        shape.decode,
+        lambda _, reply: records.encode_send_outcome(reply),
+        records.decode_send_outcome,
+    )
 
 
 METHODS: Final[tuple[Method, ...]] = (
-    GET_OFFSETS,
-    GET_COMMITTED_OFFSET,
-    COMMIT_OFFSET,
-    small(
-        "GetRoute",
-        (GetRoute,),
-        lambda request: {"topic": request.topic},
-        lambda message: GetRoute(message.topic),
-        lambda reply: values.route_to_message(reply.route),
-        lambda message: RouteReply(values.route_from_message(message)),
+    shared(
+        "GetOffsets",
+        (*_KINDS, offsets.SearchOffset),
+        lambda requests: {"queries": [_query_of(request) for request in requests]},
+        lambda message: tuple(_request_of_query(query) for query in limited(message.queries)),
+        _OFFSET_RESULT,
+        sharing_key=lambda _: None,
     ),
-    small(
-        "GetCluster",
-        (GetCluster,),
-        lambda _: {},
-        lambda _: GetCluster(),
-        lambda reply: values.cluster_to_message(reply.cluster),
-        lambda message: ClusterReply(values.cluster_from_message(message)),
+    shared(
+        "GetCommittedOffset",
+        (offsets.GetCommittedOffset,),
+        lambda requests: {
+            "group": requests[0].group,
+            "queues": [values.queue_to_message(request.queue) for request in requests],
+            "zero_if_absent": requests[0].zero_if_absent,
+        },
+        lambda message: tuple(
+            offsets.GetCommittedOffset(
+                message.group, values.queue_from_message(queue), message.zero_if_absent
+            )
+            for queue in limited(message.queues)
+        ),
+        _OFFSET_RESULT,
+        sharing_key=lambda request: (request.group, request.zero_if_absent),
     ),
-    small(
+    shared(
+        "CommitOffset",
+        (offsets.CommitOffset,),
+        lambda requests: {
+            "group": requests[0].group,
+            "offsets": [
+                message_class("QueueOffset")(
+                    queue=values.queue_to_message(request.queue), offset=request.offset
+                )
+                for request in requests
+            ],
+        },
+        lambda message: tuple(
+            offsets.CommitOffset(
+                message.group, values.queue_from_message(entry.queue), entry.offset
+            )
+            for entry in limited(message.offsets)
+        ),
+        _COMMIT_RESULT,
+        sharing_key=lambda request: request.group,
+    ),
+    simple("GetRoute", topics.GetRoute, _holding(topics.RouteReply, "route", values.ROUTE)),
+    simple(
+        "GetCluster", brokers.GetCluster, _holding(brokers.ClusterReply, "cluster", values.CLUSTER)
+    ),
+    simple(
         "ListTopics",
-        (ListTopics,),
-        lambda _: {},
-        lambda _: ListTopics(),
-        lambda reply: message_class("ListTopicsResponse")(topics=reply.topics),
-        lambda message: TopicsReply(tuple(message.topics)),
+        topics.ListTopics,
+        Shape("ListTopicsResponse", topics.TopicsReply, topics=TUPLE),
     ),
-    small(
+    simple(
         "DescribeTopics",
-        (ListTopicConfigs,),
-        lambda _: {},
-        lambda _: ListTopicConfigs(),
-        lambda reply: message_class("DescribeTopicsResponse")(
-            topics=[values.topic_to_message(config) for config in reply.configs]
-        ),
-        lambda message: TopicConfigsReply(
-            tuple(values.topic_from_message(topic) for topic in message.topics)
+        topics.ListTopicConfigs,
+        Shape(
+            "DescribeTopicsResponse",
+            topics.TopicConfigsReply,
+            renamed={"topics": "configs"},
+            topics=repeated(values.TOPIC),
         ),
     ),
-    done(
+    small(
         "CreateTopic",
-        (CreateTopic,),
-        lambda request: {
-            "topic": values.topic_to_message(request.config),
-            "default_topic": request.default_topic,
-        },
-        lambda message: CreateTopic(
-            values.topic_from_message(message.topic), message.default_topic or DEFAULT_TOPIC
+        (topics.CreateTopic,),
+        Shape(
+            "CreateTopicRequest",
+            topics.CreateTopic,
+            renamed={"topic": "config"},
+            topic=values.TOPIC,
+            default_topic=or_else(DEFAULT_TOPIC),
         ),
+        _done("CreateTopic"),
     ),
-    done(
+    small(
         "DeleteTopic",
-        (DeleteTopic, DeleteTopicFromNameServer),
-        lambda request: {
-            "topic": request.topic,
-            "routes_only": isinstance(request, DeleteTopicFromNameServer),
-        },
-        _delete_topic,
+        (topics.DeleteTopic, topics.DeleteTopicFromNameServer),
+        _DELETE_TOPIC,
+        _done("DeleteTopic"),
     ),
-    small(
+    simple(
         "GetTopicStats",
-        (GetTopicStats,),
-        lambda request: {"topic": request.topic},
-        lambda message: GetTopicStats(message.topic),
-        lambda reply: message_class("GetTopicStatsResponse")(
-            queues=[values.stats_to_message(*entry) for entry in reply.queues.items()]
-        ),
-        lambda message: TopicStatsReply(
-            dict(values.stats_from_message(entry) for entry in message.queues)
-        ),
+        topics.GetTopicStats,
+        Shape("GetTopicStatsResponse", topics.TopicStatsReply, queues=values.QUEUE_STATS),
     ),
-    small(
+    simple(
         "ListGroups",
-        (ListGroups,),
-        lambda _: {},
-        lambda _: ListGroups(),
-        lambda reply: message_class("ListGroupsResponse")(groups=reply.groups),
-        lambda message: GroupsReply(tuple(message.groups)),
+        groups.ListGroups,
+        Shape("ListGroupsResponse", groups.GroupsReply, groups=TUPLE),
     ),
-    small(
+    simple(
         "ListGroupClients",
-        (ListGroupClients,),
-        lambda request: {"group": request.group},
-        lambda message: ListGroupClients(message.group),
-        lambda reply: message_class("ListGroupClientsResponse")(client_ids=reply.client_ids),
-        lambda message: ClientsReply(tuple(message.client_ids)),
+        groups.ListGroupClients,
+        Shape("ListGroupClientsResponse", groups.ClientsReply, client_ids=TUPLE),
+    ),
+    simple(
+        "GetGroupStats",
+        offsets.GetConsumeStats,
+        Shape("GetGroupStatsResponse", offsets.ConsumeStatsReply, queues=values.COMMITTED_OFFSETS),
     ),
     small(
-        "GetGroupStats",
-        (GetConsumeStats,),
-        lambda request: {"group": request.group, "topic": request.topic},
-        lambda message: GetConsumeStats(message.group, values.optional(message, "topic")),
-        _consume_stats_to_message,
-        lambda message: ConsumeStatsReply(
-            dict(values.committed_from_message(entry) for entry in message.queues), message.tps
-        ),
-    ),
-    done(
         "Heartbeat",
-        (Heartbeat,),
-        lambda request: {
-            "client_id": request.client_id,
-            "producer_groups": request.producer_groups,
-            "consumers": [values.consumer_to_message(entry) for entry in request.consumers],
-        },
-        lambda message: Heartbeat(
-            message.client_id,
-            tuple(message.producer_groups),
-            tuple(values.consumer_from_message(entry) for entry in message.consumers),
+        (groups.Heartbeat,),
+        Shape(
+            "HeartbeatRequest",
+            groups.Heartbeat,
+            producer_groups=TUPLE,
+            consumers=repeated(values.CONSUMER),
         ),
+        _done("Heartbeat"),
     ),
-    done(
-        "UnregisterClient",
-        (UnregisterClient,),
-        lambda request: {
-            "client_id": request.client_id,
-            "producer_group": request.producer_group,
-            "consumer_group": request.consumer_group,
-        },
-        lambda message: UnregisterClient(
-            message.client_id,
-            values.optional(message, "producer_group"),
-            values.optional(message, "consumer_group"),
-        ),
-    ),
+    simple("UnregisterClient", groups.UnregisterClient, _done("UnregisterClient")),
     alone(
         "PullMessages",
         (PullMessages,),
-        records.encode_pull,
-        records.decode_pull,
+        records.PULL_MESSAGES.encode,
+        records.PULL_MESSAGES.decode,
         lambda request, reply: records.encode_chunk(
             records.chunk_of_reply(reply, start=request.start)
         ),
-        lambda _, content: records.reply_of_chunk(records.decode_chunk(content)),
+        lambda content: records.reply_of_chunk(records.decode_chunk(content)),
     ),
-    alone(
-        "SendMessage",
-        (SendMessage,),
-        records.encode_send_message,
-        records.decode_send_message,
-        lambda _, reply: records.encode_send_outcome(reply),
-        lambda _, content: records.decode_send_outcome(content),
-    ),
-    alone(
-        "SendBatch",
-        (SendBatch,),
-        records.encode_send_batch,
-        records.decode_send_batch,
-        lambda _, reply: records.encode_send_outcome(reply),
-        lambda _, content: records.decode_send_outcome(content),
-    ),
-    alone(
-        "SendRecords",
-        (SendRecords,),
-        records.encode_send_records,
-        records.decode_send_records,
-        lambda _, reply: records.encode_send_outcome(reply),
-        lambda _, content: records.decode_send_outcome(content),
-    ),
+    _send("SendMessage", records.SEND_MESSAGE),
+    _send("SendBatch", records.SEND_BATCH),
+    _send("SendRecords", records.SEND_RECORDS),
 )
 _METHODS_BY_REQUEST: Final[dict[type[AnyRequest], Method]] = {
     request_type: method for method in METHODS for request_type in method.request_types

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from rocketmq_wire.errors import BrokerError, LocalProtocolError
+from rocketmq_wire.errors import BrokerError, LocalProtocolError, RemoteProtocolError
+from rocketmq_wire.grpc.bulk.shapes import Converter, Shape
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.stubs import SERVICE, message_class, parse, serialize
 
 AnyRequest = Request[Any]
 Outcome = Reply | BrokerError
+
+# The limit of one call, far below the size limit of both sides; clients split longer lists.
+ITEMS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Method:
     encode_outcomes: Callable[[Sequence[AnyRequest], Sequence[Outcome]], bytes]
     """Raises the BrokerError if the call's answer cannot carry it."""
     decode_outcomes: Callable[[Sequence[AnyRequest], Buffer], list[Outcome]]
-    sharing_key: Callable[[AnyRequest], Hashable] | None = None
+    sharing_key: Callable[[Any], Hashable] | None = None
     """Requests with equal keys may share a call; None: every request takes its own call."""
 
     @property
@@ -52,7 +56,7 @@ def alone(
     encode_request: Callable[[Any], bytes],
     decode_request: Callable[[bytes], AnyRequest],
     encode_reply: Callable[[Any, Any], bytes],
-    decode_reply: Callable[[Any, Buffer], Outcome],
+    decode_reply: Callable[[Buffer], Outcome],
 ) -> Method:
     """A call that carries one request."""
 
@@ -68,43 +72,64 @@ def alone(
         encode_requests=lambda requests: encode_request(requests[0]),
         decode_requests=lambda content: (decode_request(content),),
         encode_outcomes=encode_outcomes,
-        decode_outcomes=lambda requests, content: [decode_reply(requests[0], content)],
+        decode_outcomes=lambda _, content: [decode_reply(content)],
     )
 
 
 def small(
-    name: str,
-    request_types: tuple[type[AnyRequest], ...],
-    to_fields: Callable[[Any], dict[str, Any]],
-    from_message: Callable[[Any], AnyRequest],
-    reply_to_message: Callable[[Any], Any],
-    reply_from_message: Callable[[Any], Reply],
+    name: str, request_types: tuple[type[AnyRequest], ...], request: Converter, reply: Converter
 ) -> Method:
     """A call that carries one request, without large fields."""
-    request_class, response_name = message_class(f"{name}Request"), f"{name}Response"
     return alone(
         name,
         request_types,
-        lambda request: serialize(request_class(**to_fields(request))),
-        lambda content: from_message(parse(f"{name}Request", content)),
-        lambda _, reply: serialize(reply_to_message(reply)),
-        lambda _, content: reply_from_message(parse(response_name, content)),
+        lambda value: serialize(request.to_message(value)),
+        lambda content: request.from_message(parse(f"{name}Request", content)),
+        lambda _, value: serialize(reply.to_message(value)),
+        lambda content: reply.from_message(parse(f"{name}Response", content)),
     )
 
 
-def done(
+def simple(name: str, request_class: type[AnyRequest], reply: Converter) -> Method:
+    """A call whose request's fields travel as they are."""
+    return small(name, (request_class,), Shape(f"{name}Request", request_class), reply)
+
+
+def shared(
     name: str,
     request_types: tuple[type[AnyRequest], ...],
-    to_fields: Callable[[Any], dict[str, Any]],
-    from_message: Callable[[Any], AnyRequest],
+    to_fields: Callable[[Sequence[Any]], dict[str, Any]],
+    from_message: Callable[[Any], tuple[AnyRequest, ...]],
+    result: Converter,
+    sharing_key: Callable[[Any], Hashable],
 ) -> Method:
-    """A call whose answer is `Done`."""
-    response_class = message_class(f"{name}Response")
-    return small(
-        name,
-        request_types,
-        to_fields,
-        from_message,
-        lambda reply: response_class(remark=reply.remark),
-        lambda message: Done(message.remark),
+    """A call with many requests, and a result for each."""
+
+    def decode_outcomes(requests: Sequence[AnyRequest], content: Buffer) -> list[Outcome]:
+        results = parse(f"{name}Response", content).results
+        if len(results) != len(requests):
+            raise RemoteProtocolError(f"{len(requests)} requests got {len(results)} answers")
+        return [result.from_message(one) for one in results]
+
+    return Method(
+        name=name,
+        request_types=request_types,
+        encode_requests=lambda requests: serialize(
+            message_class(f"{name}Request")(**to_fields(requests))
+        ),
+        decode_requests=lambda content: from_message(parse(f"{name}Request", content)),
+        encode_outcomes=lambda _, outcomes: serialize(
+            message_class(f"{name}Response")(
+                results=[result.to_message(outcome) for outcome in outcomes]
+            )
+        ),
+        decode_outcomes=decode_outcomes,
+        sharing_key=sharing_key,
     )
+
+
+def limited(items: Sequence[Any]) -> Sequence[Any]:
+    """The items of a call. Raises RemoteProtocolError if there are too many."""
+    if len(items) > ITEMS_MAX:
+        raise RemoteProtocolError(f"a call has {len(items)} items, over {ITEMS_MAX}")
+    return items

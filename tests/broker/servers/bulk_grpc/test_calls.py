@@ -22,7 +22,7 @@ from rocketmq_wire.grpc.bulk.mapping import (
     error_from_metadata,
     method_of,
 )
-from rocketmq_wire.grpc.bulk.records import PullRange, decode_send_outcome, encode_send_records
+from rocketmq_wire.grpc.bulk.records import SEND_RECORDS, PullRange, decode_send_outcome
 from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.messages import SendRecords, SendReply
 from rocketmq_wire.requests.offsets import (
@@ -158,7 +158,7 @@ def test_a_stream_of_batches_is_answered_in_order_after_the_disk() -> None:
         stub = client.channel.stream_stream(SEND_RECORDS_STREAM_PATH)
         stream = stub(timeout=30)
         for index in (0, 1, 0):
-            await stream.write(encode_send_records(batch(index, 2)))
+            await stream.write(SEND_RECORDS.encode(batch(index, 2)))
         await until(lambda: len(shell.sent) == 3)
         shell.gate.set()
         await stream.done_writing()
@@ -175,10 +175,10 @@ def test_a_refused_batch_is_answered_in_order() -> None:
         stub = client.channel.stream_stream(SEND_RECORDS_STREAM_PATH)
         stream = stub(timeout=30)
         shell.refusal = BrokerBusyError(2, "busy")
-        await stream.write(encode_send_records(batch(0, 1)))
+        await stream.write(SEND_RECORDS.encode(batch(0, 1)))
         refused = decode_send_outcome(await stream.read())
         shell.refusal = None
-        await stream.write(encode_send_records(batch(0, 1)))
+        await stream.write(SEND_RECORDS.encode(batch(0, 1)))
         stored = decode_send_outcome(await stream.read())
         await stream.done_writing()
         assert isinstance(refused, BrokerBusyError)
@@ -194,7 +194,7 @@ def test_a_stream_of_batches_makes_the_broker_hold_only_so_many() -> None:
         shell.gate = asyncio.Event()
         stub = client.channel.stream_stream(SEND_RECORDS_STREAM_PATH)
         stream = stub(timeout=30)
-        content = encode_send_records(batch(0, 1))
+        content = SEND_RECORDS.encode(batch(0, 1))
 
         async def write_all() -> None:
             for _ in range(SENDS_IN_FLIGHT_MAX * 4):

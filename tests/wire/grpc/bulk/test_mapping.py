@@ -25,7 +25,7 @@ from rocketmq_wire.grpc.bulk.mapping import (
     error_to_metadata,
     method_of,
 )
-from rocketmq_wire.grpc.bulk.shared_calls import ITEMS_MAX
+from rocketmq_wire.grpc.bulk.methods import ITEMS_MAX
 from rocketmq_wire.model import (
     BrokerAddresses,
     ClusterInfo,

@@ -1,0 +1,147 @@
+"""Values <-> protobuf messages whose fields have the same names.
+
+A field travels as it is unless it has a converter; an absent optional scalar is None. Large fields
+are copied once when they are written, and are views when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from rocketmq_wire.grpc.bulk.fields import SIZES_FIELD, join_fields, split_fields
+from rocketmq_wire.model import Buffer
+from rocketmq_wire.stubs import message_class, parse, serialize
+
+V = TypeVar("V")
+
+
+class Converter(Protocol):
+    """How a value becomes a message or the value of a field, and back."""
+
+    @property
+    def to_message(self) -> Callable[[Any], Any]: ...
+
+    @property
+    def from_message(self) -> Callable[[Any], Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A converter made of two functions."""
+
+    to_message: Callable[[Any], Any]
+    from_message: Callable[[Any], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+SAME: Final = Pair(_same, _same)
+TUPLE: Final = Pair(_same, tuple)
+"""A repeated scalar field."""
+MAPPING: Final = Pair(dict, dict)
+
+
+def repeated(one: Converter) -> Pair:
+    """A repeated message <-> a tuple."""
+    return Pair(
+        lambda values: [one.to_message(value) for value in values],
+        lambda messages: tuple(one.from_message(message) for message in messages),
+    )
+
+
+def or_else(default: Any) -> Pair:
+    """A field that stands for `default` if it is not set."""
+    return Pair(_same, lambda value: value or default)
+
+
+def enumerated(numbers: Mapping[Any, int]) -> Pair:
+    """A protobuf enum; its 0 means "not set", so that no value is set by accident, and is None."""
+    values = {number: value for value, number in numbers.items()}
+    return Pair(lambda value: 0 if value is None else numbers[value], values.get)
+
+
+ONE_PART: Final = Pair(lambda body: (body,), lambda view: b"" if view is None else view)
+"""A large field <-> one buffer."""
+OPTIONAL_PART: Final = Pair(lambda body: () if body is None else (body,), _same)
+"""A large field <-> one buffer, or None if it is absent."""
+PARTS: Final = Pair(_same, lambda view: () if view is None else (view,))
+"""A large field <-> any number of buffers."""
+
+
+class Shape(Generic[V]):
+    """A dataclass and its message. Fields of the message that the class lacks are left out."""
+
+    def __init__(
+        self,
+        name: str,
+        value_class: type[V],
+        /,
+        *,
+        renamed: Mapping[str, str] | None = None,
+        **converters: Converter,
+    ) -> None:
+        """`renamed` maps fields to the attributes that have other names."""
+        self.name = name
+        self.value_class = value_class
+        known = {field.name for field in fields(value_class)}  # type: ignore[arg-type]
+        self._small: list[tuple[str, str, Converter, bool]] = []
+        self._large: list[tuple[int, str, Converter]] = []
+        for field in message_class(name).DESCRIPTOR.fields:
+            attribute = (renamed or {}).get(field.name, field.name)
+            if attribute not in known:
+                continue
+            converter = converters.get(field.name, SAME)
+            if field.number >= SIZES_FIELD:
+                self._large.append((field.number, attribute, converter))
+            else:
+                is_optional = field.has_presence and field.message_type is None
+                self._small.append((field.name, attribute, converter, is_optional))
+
+    def to_message(self, value: V) -> Any:
+        """The message of a value, without its large fields."""
+        return message_class(self.name)(
+            **{
+                name: converter.to_message(getattr(value, attribute))
+                for name, attribute, converter, _ in self._small
+            }
+        )
+
+    def from_message(self, message: Any, large: Mapping[int, Buffer] | None = None) -> V:
+        """The value of a message; `large` holds its large fields."""
+        values = {
+            attribute: None
+            if is_optional and not message.HasField(name)
+            else converter.from_message(getattr(message, name))
+            for name, attribute, converter, is_optional in self._small
+        }
+        for number, attribute, converter in self._large:
+            values[attribute] = converter.from_message((large or {}).get(number))
+        return self.value_class(**values)
+
+    def encode(self, value: V) -> bytes:
+        """A value's message as bytes."""
+        content = serialize(self.to_message(value))
+        if not self._large:
+            return content
+        return join_fields(
+            content,
+            {
+                number: converter.to_message(getattr(value, attribute))
+                for number, attribute, converter in self._large
+            },
+        )
+
+    def parse(self, content: Buffer) -> tuple[Any, Mapping[int, Buffer]]:
+        """The message and its large fields. Raises RemoteProtocolError."""
+        if not self._large:
+            return parse(self.name, content), {}
+        small, large = split_fields(content)
+        return parse(self.name, small), large
+
+    def decode(self, content: Buffer) -> V:
+        """The value of a message in bytes. Raises RemoteProtocolError."""
+        return self.from_message(*self.parse(content))
