@@ -22,8 +22,7 @@ from typing import Final
 
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.consumer.common.io_thread import now_ms
-from rocketmq_client.consumer.common.messages import tags_of
-from rocketmq_client.consumer.popping.messages import Popped, popped_messages
+from rocketmq_client.consumer.common.messages import Popped, popped_messages, tags_of
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
 from rocketmq_wire.records.handles import ReceiptHandle

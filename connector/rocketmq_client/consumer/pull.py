@@ -16,7 +16,7 @@ from typing import Final
 
 from rocketmq_client.consumer.active_consumer import ActiveConsumer
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_pull, tags_of
-from rocketmq_client.consumer.consuming.consumption import send_back
+from rocketmq_client.consumer.consuming.listener_calls import send_back
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.pulling.queue_puller import HOLD_GRACE_MS, NoPulls
@@ -110,14 +110,7 @@ class PullConsumer(ActiveConsumer):
 
     def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
         """Let the broker redeliver a message to the group later; False if the broker refuses."""
-        settings = self.settings
-        return not send_back(
-            self._running().io,
-            settings,
-            [message],
-            delay_level=delay_level,
-            attempts_max=settings.attempts,
-        )
+        return not send_back(self._running().io, self.settings, [message], delay_level)
 
     # --- for the client instance: see `Member` ------------------------------------------------
 

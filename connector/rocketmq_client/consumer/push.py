@@ -9,27 +9,26 @@ the group gets the message again: delivery is at least once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from rocketmq_client.consumer.common.io_thread import RpcHook
 from rocketmq_client.consumer.common.listener import (
     ConcurrentListener,
     ConsumeCounts,
     ConsumeHook,
-    Listener,
     OrderlyListener,
 )
 from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
-from rocketmq_client.consumer.consuming.concurrent import ConcurrentConsumption
-from rocketmq_client.consumer.consuming.consumption import Consumption
-from rocketmq_client.consumer.consuming.listener_calls import consume_for_tool
-from rocketmq_client.consumer.consuming.orderly import OrderlyConsumption
+from rocketmq_client.consumer.consuming.consumption import (
+    ConcurrentConsumption,
+    Consumption,
+    OrderlyConsumption,
+)
+from rocketmq_client.consumer.consuming.listener_calls import ListenerCalls
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
 from rocketmq_client.consumer.group_consumer import GroupConsumer
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
-from rocketmq_client.consumer.popping.acks import PopAcks
-from rocketmq_client.consumer.popping.assignment import PopAssignment
 from rocketmq_client.consumer.popping.consumption import PopConsumption
 from rocketmq_client.consumer.popping.puller import PopPuller
 from rocketmq_client.consumer.pulling.queue_puller import QueuePuller
@@ -41,14 +40,6 @@ from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.members import ConsumeDirectly
 
 P = TypeVar("P", bound="PushConsumer")
-
-
-class _Pops(NamedTuple):
-    """The parts of a consumer that also pops."""
-
-    assignment: PopAssignment
-    consumption: PopConsumption
-    acks: PopAcks
 
 
 class PushConsumer(GroupConsumer):
@@ -81,11 +72,12 @@ class PushConsumer(GroupConsumer):
         if pop is not None and (listener is None or settings.is_broadcasting):
             raise ValueError("pop is for concurrent listeners of groups that share their messages")
         super().__init__(connection, settings, instance_name, unit_name, rpc_hooks)
-        self._listener = listener
-        self._orderly_listener = orderly_listener
-        self._hooks = tuple(hooks)
+        either = orderly_listener if listener is None else listener
+        assert either is not None
+        self._is_orderly = listener is None
+        self._calls = ListenerCalls(self.settings, either, hooks, is_orderly=self._is_orderly)
         self._pop_settings = pop
-        self._pops: _Pops | None = None
+        self._pops: PopPuller | None = None
         if not settings.is_broadcasting:
             # The broker redelivers failed messages through the group's retry topic.
             self._subscriptions[RETRY_PREFIX + self.settings.group] = Subscription()
@@ -123,35 +115,32 @@ class PushConsumer(GroupConsumer):
     @property
     def popped_queues(self) -> tuple[QueueId, ...]:
         """The queues that this member pops now, sorted; index -1 is any queue of a broker."""
-        return tuple(sorted(self._pops.assignment.owned)) if self._pops is not None else ()
+        return tuple(sorted(self._pops.owned)) if self._pops is not None else ()
 
     @property
     def counts(self) -> ConsumeCounts:
         """The listener's counts."""
-        return self._consumption.counts
+        return self._calls.counts
 
     # --- for the client instance: see `Member` ------------------------------------------------
 
     def consume_directly(
         self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
     ) -> None:
-        listener, is_orderly = self._any_listener, self._listener is None
-        if not self._pool.put(
-            lambda: on_done(consume_for_tool(listener, request, is_orderly=is_orderly))
-        ):
+        if not self._pool.put(lambda: on_done(self._calls.consume_for_tool(request))):
             remark = "no thread can take the message: try again later"
             on_done(broker_error(ResponseCode.SYSTEM_ERROR, remark))
 
     # --- inside -------------------------------------------------------------------------------
 
     def _attach(self, instance: ClientInstance) -> None:
-        settings, is_orderly = self.settings, self._orderly_listener is not None
+        io, settings, is_orderly = instance.io, self.settings, self._is_orderly
         # As in Java's client, the first commit comes a period later than the others.
         self._persist_due_ms += settings.persist_ms
         # Threads begin after the start, so that a failed one leaves none.
         self._pool = ConsumePool(f"rocketmq-consume-{settings.group}", 0)
         self._puller = QueuePuller(
-            instance.io,
+            io,
             settings,
             is_orderly=is_orderly,
             on_messages=lambda owned, messages: self._consumption.on_messages(owned, messages),
@@ -159,9 +148,13 @@ class PushConsumer(GroupConsumer):
             subscription_of=lambda topic: self._subscriptions.get(topic),
         )
         self._queues = OwnedQueues(instance, settings, self._puller, is_orderly=is_orderly)
-        self._consumption = self._consumption_of(instance)
-        if self._pop_settings is not None:
-            self._pops = self._pops_of(instance, self._pop_settings)
+        kind = OrderlyConsumption if is_orderly else ConcurrentConsumption
+        self._consumption: Consumption = kind(io, self._calls, self._pool, self._puller.start)
+        if (pop := self._pop_settings) is not None:
+            popped = PopConsumption(io, self._calls, self._pool, pop)
+            self._pops = PopPuller(
+                instance, settings, pop, popped, lambda: self._puller.is_suspended
+            )
 
     def _persist(self, now_ms: int) -> None:
         super()._persist(now_ms)
@@ -171,58 +164,15 @@ class PushConsumer(GroupConsumer):
         self._puller.is_suspended = True
         self._consumption.stop()
         if self._pops is not None:
-            self._pops.assignment.lose_all()
+            self._pops.stop()
         self._pool.shut_down(self.settings.shutdown_wait_ms)
         if self._pops is not None:
-            self._pops.consumption.hand_back()
-            self._pops.acks.finish(self.settings.request_timeout_ms)
-
-    @property
-    def _any_listener(self) -> Listener:
-        listener = self._listener or self._orderly_listener
-        assert listener is not None
-        return listener
+            self._pops.consumption.finish()
 
     def _rebalance_queues(self) -> bool:
         if self._pops is None:
             return super()._rebalance_queues()
-        return self._queues.rebalance(self._pops.assignment.rebalance(self._subscriptions))
-
-    def _pops_of(self, instance: ClientInstance, pop: PopSettings) -> _Pops:
-        io, settings = instance.io, self.settings
-        assert self._listener is not None
-        acks = PopAcks(io, settings.group, settings.request_timeout_ms)
-        consumption = PopConsumption(
-            io,
-            settings,
-            pop,
-            self._listener,
-            self._pool,
-            self._hooks,
-            acks=acks,
-            counts=self._consumption.counts,
-        )
-        puller = PopPuller(
-            io,
-            pop,
-            acks,
-            settings,
-            on_popped=consumption.on_popped,
-            on_unowned=consumption.return_soon,
-            is_suspended=lambda: self._puller.is_suspended,
-        )
-        return _Pops(PopAssignment(instance, settings, puller), consumption, acks)
+        return self._queues.rebalance(self._pops.rebalance(self._subscriptions))
 
     def _consume_counts(self) -> ConsumeCounts:
         return self.counts
-
-    def _consumption_of(self, instance: ClientInstance) -> Consumption:
-        kind = OrderlyConsumption if self._listener is None else ConcurrentConsumption
-        return kind(
-            instance.io,
-            self.settings,
-            self._any_listener,
-            self._pool,
-            self._hooks,
-            resume_pulls=self._puller.start,
-        )

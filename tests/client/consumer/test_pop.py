@@ -11,13 +11,12 @@ from typing import cast
 import pytest
 
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.listener import ConsumeStatus
+from rocketmq_client.consumer.common.messages import Popped
 from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
 from rocketmq_client.consumer.pop import PopConsumer
-from rocketmq_client.consumer.popping.acks import PopAcks
-from rocketmq_client.consumer.popping.messages import Popped
-from rocketmq_client.consumer.popping.puller import PopPuller, PopQueue
+from rocketmq_client.consumer.popping.consumption import PopConsumption, PopQueue
+from rocketmq_client.consumer.popping.puller import PopPuller
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
@@ -26,7 +25,7 @@ from rocketmq_wire.requests.assignment import ConsumeMode, SetConsumeMode
 from rocketmq_wire.requests.groups import PutGroup
 from rocketmq_wire.requests.pop import PopMessages
 from support.consuming import Collector, Topic, settings_of, until
-from support.group_fakes import FakeIo
+from support.group_fakes import FakeInstance
 
 
 @pytest.fixture
@@ -233,15 +232,14 @@ def test_any_limit_of_waiting_messages_lets_all_be_popped(
 
 @pytest.mark.parametrize(("waiting", "asks"), [(0, 1), (7, 1), (8, 0)])
 def test_pops_pause_above_the_limit_of_waiting_messages(waiting: int, asks: int) -> None:
-    io = FakeIo()
+    instance = FakeInstance()
+    io = instance.fake_io
     puller = PopPuller(
-        cast(IoThread, io),
-        PopSettings(pending_max=7),
-        cast(PopAcks, None),
+        instance.as_instance(),
         ConsumerSettings("g"),
-        on_popped=lambda *_: None,
-        on_unowned=lambda _: None,
-        is_suspended=lambda: False,
+        PopSettings(pending_max=7),
+        cast(PopConsumption, None),
+        lambda: False,
     )
     owned = PopQueue(QueueId("T", "a", -1), Subscription(), pending=waiting)
     puller.start(owned)
@@ -270,7 +268,7 @@ def test_shutdown_hands_back_messages_that_no_listener_began_with(
         assert pops is not None
 
         def are_pending() -> bool:
-            return sum(q.pending for q in pops.assignment.owned.values()) >= 64
+            return sum(q.pending for q in pops.owned.values()) >= 64
 
         until(are_pending)
 

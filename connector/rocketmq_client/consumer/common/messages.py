@@ -1,4 +1,4 @@
-"""Turns the bodies of pull replies into message objects for listeners: pure.
+"""Turns the bodies of pull and pop replies into message objects for listeners: pure.
 
 The fixed header of a record is decoded at once; properties stay bytes until one is read.
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketmq_arrow.decode.inflate import INFLATED_SIZE_MAX, InflateError, inflate
 from rocketmq_client.consumer.common.settings import unwrapped
-from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import RETRY_PREFIX, Buffer, Host, QueueId, Subscription
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
 from rocketmq_wire.records.record import FLAG_COMPRESSED, MAGIC_V1, body_crc, decode_record
 from rocketmq_wire.requests.messages import PullReply
+from rocketmq_wire.requests.pop import PopReply
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 """The property of a message from a retry topic that names its original topic."""
@@ -189,3 +191,49 @@ def decode_pull(
     for message in messages if namespace else ():
         message.topic = unwrapped(namespace, message.topic)
     return messages
+
+
+class Popped(NamedTuple):
+    """One delivery of a message."""
+
+    message: ReceivedMessage
+    topic: str
+    """The popped topic, by the name that brokers know."""
+    handle: ReceiptHandle
+
+    @property
+    def visible_ms(self) -> int:
+        """When the message becomes visible unless acknowledged, in epoch ms of the broker."""
+        return self.handle.visible_ms
+
+
+def popped_messages(
+    reply: PopReply, *, broker: str, topic: str, tags: frozenset[str] = frozenset()
+) -> tuple[list[Popped], list[Popped]]:
+    """A pop's deliveries, and those whose tag is not in `tags` (unless empty).
+
+    A broker filters by the tag's hash, and hashes collide. The caller acknowledges the second list.
+
+    Raises RemoteProtocolError and CorruptRecordError.
+    """
+    wanted: list[Popped] = []
+    unwanted: list[Popped] = []
+    if not reply.records:
+        return wanted, unwanted
+    handles = reply.handles(broker)
+    data = b"".join(reply.records)
+    messages = decode_messages(data, broker=broker, topic=topic)
+    if len(messages) != len(handles):
+        raise RemoteProtocolError(
+            f"{len(messages)} popped messages came with {len(handles)} offsets"
+        )
+    counts = [count for span in reply.spans for count in span.attempts or [0] * len(span.offsets)]
+    for message, handle, count in zip(messages, handles, counts, strict=True):
+        if (message.queue_index, message.queue_offset) != (handle.queue_index, handle.offset):
+            raise RemoteProtocolError(f"{message} was popped where {handle.text()!r} is named")
+        if count:
+            # For an ordered group the broker counts attempts and does not store the message again.
+            message.reconsume_times = count
+        popped = Popped(message, topic, handle)
+        (unwanted if tags and message.tags not in tags else wanted).append(popped)
+    return wanted, unwanted

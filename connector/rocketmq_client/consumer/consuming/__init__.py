@@ -1,4 +1,4 @@
 """Calls of the listener, concurrent and in order, and the effect of its results.
 
-Start at `concurrent`.
+Start at `consumption`.
 """

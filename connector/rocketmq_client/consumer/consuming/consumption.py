@@ -1,24 +1,52 @@
-"""The base of concurrent and orderly consumption, and the send-back of failed messages."""
+"""Calls the listener for the messages that a consumer pulled, concurrently or in order.
+
+Concurrent: free threads consume batches of a queue in any order.
+
+succeeded                          consumed
+failed, the group shares queues    sent back to the broker; if that fails, retried here after 5 s
+failed, broadcasting               logged and dropped
+listener over its time limit       sent back; the listener's later result is ignored
+
+Orderly: one batch of a queue at a time, in order, while the queue is locked.
+
+SUCCESS, COMMIT          consumed; without auto-commit only COMMIT commits
+ROLLBACK                 all messages since the last commit are consumed again after a pause
+SUSPEND                  the batch is consumed again after a pause; a message without attempts left
+                         becomes a dead letter instead
+lock lost or too old     the queue pauses until it is locked again
+queue is leaving         the queue pauses until it is given up, or stays after all
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import IoThread
-from rocketmq_client.consumer.common.listener import ConsumeCounts, ConsumeHook, Listener
-from rocketmq_client.consumer.common.messages import ORIGIN_MESSAGE_ID, ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
+from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus, OrderlyStatus
+from rocketmq_client.consumer.common.messages import ReceivedMessage
+from rocketmq_client.consumer.consuming.listener_calls import (
+    DEAD_LETTER_LEVEL,
+    ListenerCalls,
+    send_back,
+    split_outcome,
+)
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
-from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.requests.messages import SendBack
 
 _LOG = logging.getLogger(__name__)
-DEAD_LETTER_LEVEL: Final = -1
-_TIMEOUT_MS: Final = 5_000
+LOCAL_RETRY_MS: Final = 5_000
+_TIMEOUT_LEVEL: Final = 3
+# A queue that never runs empty must leave its thread to other queues at times.
+TURN_MS_MAX: Final = 60_000
+_TURN_PAUSE_MS: Final = 10
+_UNLOCKED_PAUSE_MS: Final = 3_000
+_LEAVING_PAUSE_MS: Final = 1_000
 
 
 class Consumption(ABC):
@@ -27,20 +55,16 @@ class Consumption(ABC):
     def __init__(
         self,
         io: IoThread,
-        settings: ConsumerSettings,
-        listener: Listener,
+        calls: ListenerCalls,
         pool: ConsumePool,
-        hooks: Sequence[ConsumeHook],
-        *,
         resume_pulls: Callable[[OwnedQueue], None],
     ) -> None:
         self._io = io
-        self._settings = settings
-        self._listener = listener
-        self._hooks = hooks
-        self._resume_pulls = resume_pulls
+        self._calls = calls
+        self._settings = calls.settings
+        self.counts = calls.counts
         self._submitter = Submitter(pool, io)
-        self.counts = ConsumeCounts()
+        self._resume_pulls = resume_pulls
         self._is_stopping = False
 
     @abstractmethod
@@ -55,6 +79,13 @@ class Consumption(ABC):
         """Send back the batches of listeners over their time limit, in the housekeeping thread."""
         del time_ms
 
+    def _call(
+        self, owned: OwnedQueue, messages: list[ReceivedMessage], context: ConsumeContext
+    ) -> object:
+        status = self._calls.call(messages, context)
+        owned.process.last_consume_ms = now_ms()
+        return status
+
     def _finish(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Remove messages that were consumed or sent back, and pull if limits allow it now."""
         with owned.lock:
@@ -64,33 +95,193 @@ class Consumption(ABC):
             self._resume_pulls(owned)
 
 
-def send_back(
-    io: IoThread,
-    settings: ConsumerSettings,
-    messages: Sequence[ReceivedMessage],
-    *,
-    delay_level: int,
-    attempts_max: int,
-) -> list[ReceivedMessage]:
-    """Send messages back; returns those that brokers refused, or may have refused."""
-    requests = [
-        (
-            message.broker,
-            SendBack(
-                settings.group,
-                message.physical_offset,
-                delay_level,
-                message.properties.get(ORIGIN_MESSAGE_ID) or message.message_id,
-                wrapped(settings.namespace, message.topic),
-                attempts_max,
-            ),
-        )
-        for message in messages
-    ]
-    replies = io.call_many(requests, timeout_ms=_TIMEOUT_MS)
-    failed = []
-    for message, reply in zip(messages, replies, strict=True):
-        if isinstance(reply, RocketMQError):
-            _LOG.warning("%s could not be sent back: %s", message, reply)
-            failed.append(message)
-    return failed
+@dataclass(slots=True, eq=False)
+class _Running:
+    owned: OwnedQueue
+    messages: list[ReceivedMessage]
+    started_ms: int
+    is_expired: bool = False
+
+
+class ConcurrentConsumption(Consumption):
+    """See the module."""
+
+    def __init__(
+        self,
+        io: IoThread,
+        calls: ListenerCalls,
+        pool: ConsumePool,
+        resume_pulls: Callable[[OwnedQueue], None],
+    ) -> None:
+        super().__init__(io, calls, pool, resume_pulls)
+        self._running: dict[int, _Running] = {}
+        self._running_lock = threading.Lock()
+
+    def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
+        """Give a pull's messages to the threads in batches."""
+        size = self._settings.consume_batch_size
+        for start in range(0, len(messages), size):
+            self._submitter.put(partial(self.consume, owned, messages[start : start + size]))
+
+    def consume(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
+        """Consume one batch, in a thread of the pool."""
+        if owned.process.is_dropped:
+            return
+        running = _Running(owned, messages, now_ms())
+        key = id(running)
+        self._running[key] = running
+        context = ConsumeContext(owned.queue)
+        status = self._call(owned, messages, context)
+        with self._running_lock:
+            del self._running[key]
+            is_expired = running.is_expired
+        if not is_expired:
+            self._apply(owned, messages, status, context)
+
+    def expire(self, time_ms: int) -> None:
+        if self._settings.is_broadcasting:
+            return
+        oldest_ms = time_ms - self._settings.consume_timeout_ms
+        with self._running_lock:
+            expired = [
+                running
+                for running in list(self._running.values())
+                if running.started_ms < oldest_ms and not running.is_expired
+            ]
+            for running in expired:
+                running.is_expired = True
+        for running in expired:
+            if running.owned.process.is_dropped:
+                continue
+            _LOG.warning(
+                "%s: a listener is over its time limit: sending its messages back",
+                running.owned.queue,
+            )
+            failed = send_back(self._io, self._settings, running.messages, _TIMEOUT_LEVEL)
+            sent = [message for message in running.messages if message not in failed]
+            self._finish(running.owned, sent)
+            if failed:
+                with self._running_lock:
+                    is_running = id(running) in self._running
+                    running.is_expired = not is_running
+                if not is_running:
+                    # The listener returned meanwhile, and its result was ignored.
+                    self._retry_here(running.owned, failed)
+
+    def _apply(
+        self,
+        owned: OwnedQueue,
+        messages: list[ReceivedMessage],
+        status: object,
+        context: ConsumeContext,
+    ) -> None:
+        consumed, failed = split_outcome(messages, status, context.ack_index)
+        self.counts.succeeded += len(consumed)
+        if status is not None and not isinstance(status, ConsumeStatus):
+            _LOG.error("%s: %r is no ConsumeStatus: it counts as a failure", owned.queue, status)
+        if failed:
+            self.counts.failed += len(failed)
+            if owned.process.is_dropped:
+                return
+            if self._settings.is_broadcasting:
+                _LOG.warning(
+                    "%d failed messages are dropped, the first: %s", len(failed), failed[0]
+                )
+            else:
+                refused = send_back(self._io, self._settings, failed, context.delay_level)
+                if refused:
+                    self._retry_here(owned, refused)
+                    kept = {id(message) for message in refused}
+                    messages = [message for message in messages if id(message) not in kept]
+        self._finish(owned, messages)
+
+    def _retry_here(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
+        for message in messages:
+            message.reconsume_times += 1
+        self._submitter.later(partial(self.consume, owned, messages), LOCAL_RETRY_MS)
+
+
+class OrderlyConsumption(Consumption):
+    """See the module."""
+
+    def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
+        """Consume the queue, unless a thread does so already."""
+        del messages
+        with owned.lock:
+            if owned.is_consuming:
+                return
+            owned.is_consuming = True
+        self._submitter.put(partial(self._consume, owned))
+
+    def _consume(self, owned: OwnedQueue) -> None:
+        """Consume until the queue is empty or lost, or its thread is for other queues."""
+        with owned.consume_lock:
+            end_ms = now_ms() + TURN_MS_MAX
+            while not (owned.process.is_dropped or self._is_stopping):
+                pause_ms = self._pause_before_batch(owned, end_ms)
+                if not pause_ms:
+                    batch = self._next_batch(owned)
+                    if not batch:
+                        return
+                    pause_ms = self._consume_batch(owned, batch)
+                if pause_ms:
+                    self._submitter.later(partial(self._consume, owned), pause_ms)
+                    return
+
+    def _pause_before_batch(self, owned: OwnedQueue, end_ms: int) -> int:
+        """The queue's pause in ms before its next batch; 0 if it may be consumed now."""
+        needs_lock = not self._settings.is_broadcasting
+        if needs_lock and not owned.process.is_lock_valid(now_ms()):
+            return _UNLOCKED_PAUSE_MS
+        if owned.is_leaving:
+            return _LEAVING_PAUSE_MS
+        return _TURN_PAUSE_MS if now_ms() >= end_ms else 0
+
+    def _next_batch(self, owned: OwnedQueue) -> list[ReceivedMessage]:
+        """The next messages in order; without any the queue counts as not being consumed."""
+        skipped = len(owned.uncommitted)
+        with owned.lock:
+            batch = owned.process.first(skipped + self._settings.consume_batch_size)[skipped:]
+            if not batch:
+                owned.is_consuming = False
+        return batch
+
+    def _consume_batch(self, owned: OwnedQueue, batch: list[ReceivedMessage]) -> int:
+        """Consume one batch; returns the queue's pause in ms."""
+        context = ConsumeContext(owned.queue)
+        status = self._call(owned, batch, context)
+        pause_ms = max(10, min(context.suspend_ms or self._settings.suspend_queue_ms, 30_000))
+        if status is OrderlyStatus.SUCCESS and not context.auto_commit:
+            self.counts.succeeded += len(batch)
+            owned.uncommitted += batch
+            return 0
+        if status in (OrderlyStatus.SUCCESS, OrderlyStatus.COMMIT):
+            self.counts.succeeded += len(batch)
+            self._commit(owned, batch)
+            return 0
+        if status is not None and not isinstance(status, OrderlyStatus):
+            _LOG.error("%s: %r is no OrderlyStatus: it counts as a failure", owned.queue, status)
+        self.counts.failed += len(batch)
+        if status is OrderlyStatus.ROLLBACK and not context.auto_commit:
+            owned.uncommitted.clear()
+            return pause_ms
+        if self._give_up_exhausted(owned, batch):
+            self._commit(owned, batch)
+            return 0
+        return pause_ms
+
+    def _commit(self, owned: OwnedQueue, batch: list[ReceivedMessage]) -> None:
+        consumed = [*owned.uncommitted, *batch]
+        owned.uncommitted.clear()
+        self._finish(owned, consumed)
+
+    def _give_up_exhausted(self, owned: OwnedQueue, batch: list[ReceivedMessage]) -> bool:
+        """Count the attempt; True if the batch has no message left to retry."""
+        limit = self._settings.attempts_max
+        exhausted = [m for m in batch if limit is not None and m.reconsume_times >= limit]
+        kept = [m for m in batch if limit is None or m.reconsume_times < limit]
+        if exhausted and not owned.process.is_dropped:
+            kept += send_back(self._io, self._settings, exhausted, DEAD_LETTER_LEVEL)
+        for message in kept:
+            message.reconsume_times += 1
+        return not kept

@@ -1,4 +1,4 @@
-"""Calls listeners with the hooks around them, also for a message that a tool sends."""
+"""Calls a listener with the hooks around it, and sends failed messages back."""
 
 from __future__ import annotations
 
@@ -7,20 +7,28 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.listener import (
     ConsumeContext,
+    ConsumeCounts,
     ConsumeHook,
     ConsumeStatus,
     Listener,
     OrderlyStatus,
     ReturnType,
 )
-from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
+from rocketmq_client.consumer.common.messages import (
+    ORIGIN_MESSAGE_ID,
+    ReceivedMessage,
+    decode_messages,
+)
+from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
 from rocketmq_wire.codes import ResponseCode
-from rocketmq_wire.errors import BrokerError, ProtocolError, broker_error
+from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.members import ConsumeDirectly, ConsumeDirectlyReply, ConsumeResult
+from rocketmq_wire.requests.messages import SendBack
 
 _LOG = logging.getLogger(__name__)
 _RESULTS: Final[dict[object, ConsumeResult]] = {
@@ -31,59 +39,124 @@ _RESULTS: Final[dict[object, ConsumeResult]] = {
     OrderlyStatus.COMMIT: ConsumeResult.COMMIT,
     OrderlyStatus.ROLLBACK: ConsumeResult.ROLLBACK,
 }
+_FAILURES: Final = (
+    ConsumeStatus.RECONSUME_LATER,
+    OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT,
+    OrderlyStatus.ROLLBACK,
+)
+DEAD_LETTER_LEVEL: Final = -1
+_SEND_BACK_MS_MAX: Final = 5_000
 
 
-def consume_for_tool(
-    listener: Listener,
-    request: ConsumeDirectly,
-    *,
-    is_orderly: bool,
-) -> ConsumeDirectlyReply | BrokerError:
-    """Call the listener with a tool's message; this commits no offset."""
-    try:
-        topic = decode_record(request.record)[0].topic
-        (message,) = decode_messages(request.record, broker=request.broker, topic=topic)
-    except (ProtocolError, ValueError) as error:
-        return broker_error(ResponseCode.SYSTEM_ERROR, f"the message cannot be read: {error}")
-    context = ConsumeContext(QueueId(topic, request.broker, message.queue_index))
-    status, how, spent_ns = call_listener(listener, [message], context, (), slow_ns=2**62)
-    if how is ReturnType.EXCEPTION:
-        result = ConsumeResult.EXCEPTION
-    elif how is ReturnType.RETURN_NULL:
-        result = ConsumeResult.RETURN_NULL
-    else:
-        result = _RESULTS.get(status, ConsumeResult.LATER)
-    return ConsumeDirectlyReply(result, spent_ns // 1_000_000, is_orderly, context.auto_commit)
+class ListenerCalls:
+    """One consumer's listener and the hooks around its calls; any thread may call them."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        listener: Listener,
+        hooks: Sequence[ConsumeHook] = (),
+        *,
+        is_orderly: bool = False,
+    ) -> None:
+        self.settings = settings
+        self._listener = listener
+        self._hooks = tuple(hooks)
+        self._is_orderly = is_orderly
+        # In order there is no time limit: the next batch waits for this one.
+        self._slow_ns = 2**62 if is_orderly else settings.consume_timeout_ms * 1_000_000
+        self.counts = ConsumeCounts()
+
+    def call(self, messages: list[ReceivedMessage], context: ConsumeContext) -> object:
+        """Returns the listener's status, None if it raised."""
+        if not self._is_orderly:
+            epoch_ms = time.time_ns() // 1_000_000
+            for message in messages:
+                message.consume_start_ms = epoch_ms
+        for hook in self._hooks:
+            _call_hook(hook.before, messages, context)
+        status, result, spent_ns = self._timed(messages, context)
+        if spent_ns >= self._slow_ns:
+            result = ReturnType.TIME_OUT
+        elif result is ReturnType.SUCCESS and status in _FAILURES:
+            result = ReturnType.FAILED
+        for hook in self._hooks:
+            _call_hook(hook.after, messages, context, result)
+        self.counts.spent_ns += spent_ns
+        return status
+
+    def consume_for_tool(self, request: ConsumeDirectly) -> ConsumeDirectlyReply | BrokerError:
+        """Call the listener with a tool's message, without hooks; this commits no offset."""
+        try:
+            topic = decode_record(request.record)[0].topic
+            (message,) = decode_messages(request.record, broker=request.broker, topic=topic)
+        except (ProtocolError, ValueError) as error:
+            return broker_error(ResponseCode.SYSTEM_ERROR, f"the message cannot be read: {error}")
+        context = ConsumeContext(QueueId(topic, request.broker, message.queue_index))
+        status, how, spent_ns = self._timed([message], context)
+        if how is ReturnType.EXCEPTION:
+            result = ConsumeResult.EXCEPTION
+        elif how is ReturnType.RETURN_NULL:
+            result = ConsumeResult.RETURN_NULL
+        else:
+            result = _RESULTS.get(status, ConsumeResult.LATER)
+        return ConsumeDirectlyReply(
+            result, spent_ns // 1_000_000, self._is_orderly, context.auto_commit
+        )
+
+    def _timed(
+        self, messages: list[ReceivedMessage], context: ConsumeContext
+    ) -> tuple[object, ReturnType, int]:
+        """The listener's status, how the call ended, and the time spent in ns."""
+        started_ns = time.monotonic_ns()
+        status: object = None
+        try:
+            status = self._listener(messages, context)
+            result = ReturnType.RETURN_NULL if status is None else ReturnType.SUCCESS
+        except BaseException:  # noqa: BLE001 - its cancellation or exit is a failure too
+            _LOG.exception("%s: the listener failed", context.queue)
+            result = ReturnType.EXCEPTION
+        return status, result, time.monotonic_ns() - started_ns
 
 
-def call_listener(
-    listener: Listener,
-    messages: list[ReceivedMessage],
-    context: ConsumeContext,
-    hooks: Sequence[ConsumeHook],
-    *,
-    slow_ns: int,
-) -> tuple[object, ReturnType, int]:
-    """Returns the listener's status (None if it raised), the outcome and the time spent."""
-    for hook in hooks:
-        _call_hook(hook.before, messages, context)
-    started_ns = time.monotonic_ns()
-    status: object = None
-    try:
-        status = listener(messages, context)
-        result = ReturnType.RETURN_NULL if status is None else ReturnType.SUCCESS
-    except BaseException:  # noqa: BLE001 - its cancellation or exit is a failure too
-        _LOG.exception("%s: the listener failed", context.queue)
-        result = ReturnType.EXCEPTION
-    spent_ns = time.monotonic_ns() - started_ns
-    failures = (ConsumeStatus.RECONSUME_LATER, OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT)
-    if spent_ns >= slow_ns:
-        result = ReturnType.TIME_OUT
-    elif result is ReturnType.SUCCESS and (status in failures or status is OrderlyStatus.ROLLBACK):
-        result = ReturnType.FAILED
-    for hook in hooks:
-        _call_hook(hook.after, messages, context, result)
-    return status, result, spent_ns
+def split_outcome(
+    messages: Sequence[ReceivedMessage], status: object, ack_index: int
+) -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
+    """The consumed and the failed messages, by a concurrent listener's result."""
+    if status is not ConsumeStatus.SUCCESS:
+        return [], list(messages)
+    cut = max(0, min(ack_index + 1, len(messages)))
+    return list(messages[:cut]), list(messages[cut:])
+
+
+def send_back(
+    io: IoThread,
+    settings: ConsumerSettings,
+    messages: Sequence[ReceivedMessage],
+    delay_level: int,
+) -> list[ReceivedMessage]:
+    """Send messages back; returns those that brokers refused, or may have refused."""
+    requests = [
+        (
+            message.broker,
+            SendBack(
+                settings.group,
+                message.physical_offset,
+                delay_level,
+                message.properties.get(ORIGIN_MESSAGE_ID) or message.message_id,
+                wrapped(settings.namespace, message.topic),
+                settings.attempts,
+            ),
+        )
+        for message in messages
+    ]
+    replies = io.call_many(requests, timeout_ms=_SEND_BACK_MS_MAX)
+    failed = []
+    for message, reply in zip(messages, replies, strict=True):
+        if isinstance(reply, RocketMQError):
+            _LOG.warning("%s could not be sent back: %s", message, reply)
+            failed.append(message)
+    return failed
 
 
 def _call_hook(method: Callable[..., None], *arguments: object) -> None:

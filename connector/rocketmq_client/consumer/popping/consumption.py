@@ -11,57 +11,76 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
+import threading
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
-from rocketmq_client.consumer.common.listener import (
-    ConcurrentListener,
-    ConsumeContext,
-    ConsumeCounts,
-    ConsumeHook,
-)
+from rocketmq_client.consumer.common.listener import ConsumeContext
+from rocketmq_client.consumer.common.messages import Popped
 from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
-from rocketmq_client.consumer.consuming.concurrent import split_outcome
-from rocketmq_client.consumer.consuming.consumption import DEAD_LETTER_LEVEL, send_back
-from rocketmq_client.consumer.consuming.listener_calls import call_listener
+from rocketmq_client.consumer.consuming.listener_calls import (
+    DEAD_LETTER_LEVEL,
+    ListenerCalls,
+    send_back,
+    split_outcome,
+)
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
-from rocketmq_client.consumer.popping.acks import PopAcks
-from rocketmq_client.consumer.popping.messages import Popped
-from rocketmq_client.consumer.popping.puller import PopQueue
-from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.requests.pop import AT_ONCE_MS, ChangeInvisibleTime, change_of
+from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
+from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.plural import plural
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.pop import (
+    AT_ONCE_MS,
+    AckMessages,
+    ChangeInvisibleTime,
+    ack_of,
+    ack_spans,
+    change_of,
+)
 
 _LOG = logging.getLogger(__name__)
 _MARGIN_MS: Final = 500
 """The time before a message becomes visible in which no listener begins with it."""
+GATHER_MS: Final = 10
+_COUNT_MAX: Final = 512
+_ATTEMPTS_MAX: Final = 3
+_REPEAT_MS: Final = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class PopQueue:
+    """A queue that this member pops, or all queues of a broker. `lock` guards `pending`."""
+
+    queue: QueueId
+    subscription: Subscription
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    pending: int = 0
+    """The number of messages that wait for listeners or are being consumed."""
+    is_dropped: bool = False
+    is_step_due: bool = False
+
+    def finish(self, count: int) -> None:
+        """Count messages as no longer pending."""
+        with self.lock:
+            self.pending -= count
 
 
 class PopConsumption:
     """Calls one listener for all queues that a consumer pops."""
 
     def __init__(
-        self,
-        io: IoThread,
-        settings: ConsumerSettings,
-        pop: PopSettings,
-        listener: ConcurrentListener,
-        pool: ConsumePool,
-        hooks: Sequence[ConsumeHook],
-        *,
-        acks: PopAcks,
-        counts: ConsumeCounts,
+        self, io: IoThread, calls: ListenerCalls, pool: ConsumePool, pop: PopSettings
     ) -> None:
         self._io = io
-        self._settings = settings
+        self._calls = calls
+        self._settings = calls.settings
         self._pop = pop
-        self._listener = listener
-        self._hooks = hooks
-        self._acks = acks
         self._submitter = Submitter(pool, io)
-        self._counts = counts
+        self.acks = PopAcks(io, calls.settings)
         self._waiting: dict[int, tuple[list[Popped], int]] = {}
         """Batches by number that no listener has begun with, and when each is too late."""
         self._numbers = itertools.count()
@@ -95,8 +114,8 @@ class PopConsumption:
         for one in popped:
             self._change(one, AT_ONCE_MS)
 
-    def hand_back(self) -> None:
-        """Hand back the messages that no listener has begun with, and wait for the replies."""
+    def finish(self) -> None:
+        """Hand back the messages that no listener has begun with, and end acknowledgements."""
         waiting, self._waiting = self._waiting, {}
         time_ms = now_ms()
         unread = [one for some, late_ms in waiting.values() if time_ms < late_ms for one in some]
@@ -106,6 +125,7 @@ class PopConsumption:
         )
         for one, reply in zip(unread, replies, strict=True):
             _note_failure(one, reply)
+        self.acks.finish()
 
     def _change(self, popped: Popped, invisible_ms: int) -> None:
         self._io.submit(
@@ -120,18 +140,8 @@ class PopConsumption:
 
     def _consume(self, owned: PopQueue, popped: list[Popped], late_ms: int) -> None:
         messages = [one.message for one in popped]
-        started_ms = time.time_ns() // 1_000_000
-        for message in messages:
-            message.consume_start_ms = started_ms
         context = ConsumeContext(owned.queue)
-        status, _, spent_ns = call_listener(
-            self._listener,
-            messages,
-            context,
-            self._hooks,
-            slow_ns=self._settings.consume_timeout_ms * 1_000_000,
-        )
-        self._counts.spent_ns += spent_ns
+        status = self._calls.call(messages, context)
         if now_ms() >= late_ms:
             _LOG.warning(
                 "%s: a listener took longer than the invisible time: redelivery follows",
@@ -139,9 +149,9 @@ class PopConsumption:
             )
             return
         consumed, failed = split_outcome(messages, status, context.ack_index)
-        self._counts.succeeded += len(consumed)
-        self._counts.failed += len(failed)
-        self._acks.add(popped[: len(consumed)])
+        self._calls.counts.succeeded += len(consumed)
+        self._calls.counts.failed += len(failed)
+        self.acks.add(popped[: len(consumed)])
         if failed:
             self._postpone(popped[len(consumed) :], context.delay_level)
 
@@ -153,22 +163,99 @@ class PopConsumption:
                 dead.append(one)
             else:
                 self._change(one, self._pop.retry_ms(attempts, delay_level))
-        if dead:
-            self._send_to_dead_letters(dead)
-
-    def _send_to_dead_letters(self, dead: Sequence[Popped]) -> None:
-        """Acknowledge messages once they are dead letters; the broker redelivers the others."""
-        failed = send_back(
-            self._io,
-            self._settings,
-            [one.message for one in dead],
-            delay_level=DEAD_LETTER_LEVEL,
-            attempts_max=self._settings.attempts,
-        )
-        refused = {id(message) for message in failed}
-        self._acks.add([one for one in dead if id(one.message) not in refused])
+        # Once a message is a dead letter it is acknowledged; the broker redelivers the others.
+        messages = [one.message for one in dead]
+        failed_messages = send_back(self._io, self._settings, messages, DEAD_LETTER_LEVEL)
+        refused = {id(message) for message in failed_messages}
+        self.acks.add([one for one in dead if id(one.message) not in refused])
 
 
 def _note_failure(popped: Popped, reply: object) -> None:
     if isinstance(reply, RocketMQError):
         _LOG.warning("%s keeps its invisible time: %s", popped.message, reply)
+
+
+class PopAcks:
+    """Gathers acknowledgements for a moment, so that one request carries those of many messages.
+
+    Everything but `add` and `finish` runs in the I/O thread. A failed request is repeated a few
+    times; then the broker redelivers its messages, as at-least-once delivery allows.
+    """
+
+    def __init__(self, io: IoThread, settings: ConsumerSettings) -> None:
+        self._io = io
+        self._group = settings.group
+        self._timeout_ms = settings.request_timeout_ms
+        self._waiting: dict[str, list[Popped]] = defaultdict(list)
+        self._is_due = False
+        self._has_batches = True
+        self._changed = threading.Condition()
+        self._count = 0
+        """The number of acknowledgements without a reply."""
+
+    def add(self, popped: Iterable[Popped]) -> None:
+        """Acknowledge messages soon; any thread may call this."""
+        some = list(popped)
+        if some:
+            with self._changed:
+                self._count += len(some)
+            self._io.post(partial(self._gather, some))
+
+    def finish(self) -> None:
+        """Send waiting acknowledgements, and wait for the replies as for those of one request."""
+        self._io.post(self._send_all)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._count, self._timeout_ms / 1_000)
+
+    def _gather(self, popped: list[Popped]) -> None:
+        for one in popped:
+            self._waiting[one.handle.broker].append(one)
+        if any(len(some) >= _COUNT_MAX for some in self._waiting.values()):
+            self._send_all()
+        elif not self._is_due:
+            self._is_due = True
+            self._io.at(now_ms() + GATHER_MS, self._send_all)
+
+    def _send_all(self) -> None:
+        self._is_due = False
+        waiting, self._waiting = self._waiting, defaultdict(list)
+        for broker, popped in waiting.items():
+            self._send(broker, popped, 1)
+
+    def _send(self, broker: str, popped: list[Popped], attempts: int) -> None:
+        requests: list[tuple[Request[Reply], list[Popped]]]
+        if self._has_batches:
+            spans = ack_spans(self._group, [(one.topic, one.handle) for one in popped])
+            requests = [(AckMessages(broker, spans), popped)]
+        else:
+            requests = [(ack_of(self._group, p.topic, p.handle.text()), [p]) for p in popped]
+        for request, some in requests:
+            self._io.send(
+                request,
+                broker=broker,
+                timeout_ms=self._timeout_ms,
+                on_done=partial(self._on_done, broker, some, attempts),
+            )
+
+    def _on_done(
+        self, broker: str, popped: list[Popped], attempts: int, reply: Reply | RocketMQError
+    ) -> None:
+        if isinstance(reply, UnsupportedRequestError) and self._has_batches:
+            # Brokers before 5.1.3 take one acknowledgement per request.
+            self._has_batches = False
+            self._send(broker, popped, attempts)
+            return
+        if isinstance(reply, RocketMQError):
+            if reply.retryable and attempts < _ATTEMPTS_MAX:
+                repeat = partial(self._send, broker, popped, attempts + 1)
+                self._io.at(now_ms() + _REPEAT_MS, repeat)
+                return
+            _LOG.warning(
+                "broker=%s: %s could not be acknowledged and will be redelivered: %s",
+                broker,
+                plural(len(popped), "message"),
+                reply,
+            )
+        with self._changed:
+            self._count -= len(popped)
+            self._changed.notify_all()

@@ -1,31 +1,34 @@
-"""Pops from the queues that brokers assigned to a consumer, in the I/O thread."""
+"""Pops from the queues that brokers assign to a push consumer, in the I/O thread.
+
+At every rebalance a broker names the queues of a topic and a mode: `POP` moves a topic from pulling
+to popping, `PULL` moves it back, while the consumer runs. Without a reply nothing changes.
+"""
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
-from rocketmq_client.consumer.common.messages import tags_of
+from rocketmq_client.consumer.common.io_thread import now_ms
+from rocketmq_client.consumer.common.messages import popped_messages, tags_of
 from rocketmq_client.consumer.common.settings import (
     ConsumeFrom,
     ConsumerSettings,
     PopSettings,
     unwrapped,
 )
-from rocketmq_client.consumer.popping.acks import PopAcks
-from rocketmq_client.consumer.popping.messages import Popped, popped_messages
-from rocketmq_wire.errors import ProtocolError, RocketMQError
-from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_client.consumer.membership.client_instance import ClientInstance
+from rocketmq_client.consumer.popping.consumption import PopConsumption, PopQueue
+from rocketmq_wire.errors import ProtocolError, RocketMQError, UnsupportedRequestError
+from rocketmq_wire.model import MASTER_ID, RETRY_PREFIX, QueueId, Subscription
+from rocketmq_wire.requests.assignment import AssignmentReply, ConsumeMode, QueryAssignment
 from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.pop import InitMode, PopMessages, PopReply, PopStatus
 
 _LOG = logging.getLogger(__name__)
-
+_STRATEGIES: Final = ("AVG", "AVG_BY_CIRCLE")
 _GRACE_MS: Final = 10_000
 _ERROR_PAUSE_MS: Final = 3_000
 _FULL_PAUSE_MS: Final = 50
@@ -33,47 +36,90 @@ _SUSPENDED_PAUSE_MS: Final = 1_000
 _EMPTY_PAUSE_MS: Final = 20
 
 
-@dataclass(slots=True, eq=False)
-class PopQueue:
-    """A queue that this member pops, or all queues of a broker. `lock` guards `pending`."""
-
-    queue: QueueId
-    subscription: Subscription
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    pending: int = 0
-    """The number of messages that wait for listeners or are being consumed."""
-    is_dropped: bool = False
-    is_step_due: bool = False
-
-    def finish(self, count: int) -> None:
-        """Count messages as no longer pending."""
-        with self.lock:
-            self.pending -= count
-
-
 class PopPuller:
-    """One consumer's pops. Any thread may call `start`; the rest runs in the I/O thread."""
+    """The queues that one member pops; the housekeeping thread gains and loses them."""
 
     def __init__(
         self,
-        io: IoThread,
-        pop: PopSettings,
-        acks: PopAcks,
+        instance: ClientInstance,
         settings: ConsumerSettings,
-        *,
-        on_popped: Callable[[PopQueue, list[Popped]], None],
-        on_unowned: Callable[[list[Popped]], None],
+        pop: PopSettings,
+        consumption: PopConsumption,
         is_suspended: Callable[[], bool],
     ) -> None:
-        self._io = io
-        self._pop = pop
-        self._acks = acks
+        self._instance = instance
+        self._io = instance.io
         self._settings = settings
+        self._pop = pop
+        self.consumption = consumption
+        self._is_suspended = is_suspended
+        self.owned: dict[QueueId, PopQueue] = {}
+        name = settings.strategy.name
+        self._strategy = name if name in _STRATEGIES else _STRATEGIES[0]
         is_last = settings.consume_from is ConsumeFrom.LAST
         self._init_mode = InitMode.MAX if is_last else InitMode.MIN
-        self._on_popped = on_popped
-        self._on_unowned = on_unowned
-        self._is_suspended = is_suspended
+
+    def rebalance(self, subscriptions: Mapping[str, Subscription]) -> dict[str, Subscription]:
+        """Gain and lose popped queues; returns the subscriptions of the topics to pull."""
+        pulled: dict[str, Subscription] = {}
+        wanted: dict[QueueId, Subscription] = {}
+        for topic, subscription in subscriptions.items():
+            queues = None if topic.startswith(RETRY_PREFIX) else self._queues_of(topic)
+            if queues is None:
+                pulled[topic] = subscription
+            else:
+                wanted.update(dict.fromkeys(queues, subscription))
+        self._own(wanted)
+        return pulled
+
+    def stop(self) -> None:
+        """Stop popping at shutdown."""
+        self._own({})
+
+    def _queues_of(self, topic: str) -> list[QueueId] | None:
+        """The topic's queues to pop; None if the topic is to be pulled."""
+        popped_now = [queue for queue in self.owned if queue.topic == topic]
+        unchanged = popped_now or None
+        broker = self._broker_of(topic)
+        if broker is None:
+            return unchanged
+        settings, client_id = self._settings, self._instance.client_id
+        request = QueryAssignment(
+            settings.group, topic, client_id, self._strategy, settings.model.value
+        )
+        (reply,) = self._io.call_many([(broker, request)], timeout_ms=settings.request_timeout_ms)
+        if isinstance(reply, UnsupportedRequestError):
+            # A broker of 4.9 only knows pulling.
+            return None
+        if isinstance(reply, RocketMQError):
+            _LOG.warning("topic=%s: could not get the queues to consume: %s", topic, reply)
+            return unchanged
+        assert isinstance(reply, AssignmentReply)
+        if reply.assignments is None:
+            return unchanged
+        popped = [one.queue for one in reply.assignments if one.mode is ConsumeMode.POP]
+        if popped or not reply.assignments:
+            # A member without queues keeps its mode.
+            return popped or ([] if popped_now else None)
+        return None
+
+    def _broker_of(self, topic: str) -> str | None:
+        route = self._instance.route(topic)
+        masters = [one.name for one in route.brokers if MASTER_ID in one.addresses] if route else []
+        return min(masters, default=None)
+
+    def _own(self, wanted: Mapping[QueueId, Subscription]) -> None:
+        for queue in [queue for queue in self.owned if queue not in wanted]:
+            self.owned.pop(queue).is_dropped = True
+            _LOG.info("group=%s: stopped popping %s", self._settings.group, queue)
+        for queue, subscription in wanted.items():
+            known = self.owned.get(queue)
+            if known is not None:
+                known.subscription = subscription
+                continue
+            self.owned[queue] = PopQueue(queue, subscription)
+            self.start(self.owned[queue])
+            _LOG.info("group=%s: started popping %s", self._settings.group, queue)
 
     def start(self, owned: PopQueue) -> None:
         """Pop the queue until it is dropped."""
@@ -143,10 +189,10 @@ class PopPuller:
             # The broker redelivers messages without an acknowledgement until they are dead letters.
             _LOG.error("%s: popped messages cannot be read: %s", owned.queue, error)
             return
-        self._acks.add(unwanted)
+        self.consumption.acks.add(unwanted)
         if owned.is_dropped:
             # The queue was given up meanwhile: its new owner pops them again.
-            self._on_unowned(wanted)
+            self.consumption.return_soon(wanted)
             return
         if not wanted:
             return
@@ -154,4 +200,4 @@ class PopPuller:
             popped.message.topic = unwrapped(self._settings.namespace, popped.message.topic)
         with owned.lock:
             owned.pending += len(wanted)
-        self._on_popped(owned, wanted)
+        self.consumption.on_popped(owned, wanted)

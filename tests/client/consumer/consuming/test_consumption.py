@@ -11,11 +11,19 @@ import pytest
 
 from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
-from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus, OrderlyStatus
+from rocketmq_client.consumer.common.listener import (
+    ConsumeContext,
+    ConsumeStatus,
+    Listener,
+    OrderlyStatus,
+)
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings, MessageModel
-from rocketmq_client.consumer.consuming.concurrent import ConcurrentConsumption
-from rocketmq_client.consumer.consuming.orderly import OrderlyConsumption
+from rocketmq_client.consumer.consuming.consumption import (
+    ConcurrentConsumption,
+    OrderlyConsumption,
+)
+from rocketmq_client.consumer.consuming.listener_calls import ListenerCalls
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
 from rocketmq_client.consumer.pulling.pull_control import PullControl
@@ -70,11 +78,18 @@ def concurrent(
     listener = cast(Any, lambda *_: status)
     return ConcurrentConsumption(
         cast(IoThread, io),
-        ConsumerSettings("g", **settings),  # type: ignore[arg-type]
-        listener,
+        ListenerCalls(ConsumerSettings("g", **settings), listener),  # type: ignore[arg-type]
         cast(ConsumePool, pool),
-        (),
-        resume_pulls=lambda _: None,
+        lambda _: None,
+    )
+
+
+def orderly(io: FakeIo, pool: HandPool, listener: Listener) -> OrderlyConsumption:
+    return OrderlyConsumption(
+        cast(IoThread, io),
+        ListenerCalls(ConsumerSettings("g"), listener, is_orderly=True),
+        cast(ConsumePool, pool),
+        lambda _: None,
     )
 
 
@@ -174,7 +189,7 @@ def test_a_listener_that_is_too_slow_has_its_messages_sent_back_with_level_3(
         return ConsumeStatus.SUCCESS
 
     consumption = concurrent(io, pool, None)
-    consumption._listener = slow
+    consumption._calls._listener = slow
     consumption.consume(owned, messages)
     (sent,) = io.asked_of(SendBack)
     assert (sent.delay_level, sent.attempts_max) == (3, 16)
@@ -189,14 +204,7 @@ def test_shutdown_stops_an_orderly_queue_between_two_batches(io: FakeIo, pool: H
             consumption.stop()
         return OrderlyStatus.SUCCESS
 
-    consumption = OrderlyConsumption(
-        cast(IoThread, io),
-        ConsumerSettings("g"),
-        listener,
-        cast(ConsumePool, pool),
-        (),
-        resume_pulls=lambda _: None,
-    )
+    consumption = orderly(io, pool, listener)
     owned = owned_queue(5)
     consumption.on_messages(owned, [])
     pool.run()
@@ -212,14 +220,7 @@ def test_a_leaving_orderly_queue_is_given_up_between_two_batches(
         owned.is_leaving = messages[0].queue_offset == 1
         return OrderlyStatus.SUCCESS
 
-    consumption = OrderlyConsumption(
-        cast(IoThread, io),
-        ConsumerSettings("g"),
-        listener,
-        cast(ConsumePool, pool),
-        (),
-        resume_pulls=lambda _: None,
-    )
+    consumption = orderly(io, pool, listener)
     owned = owned_queue(5)
     consumption.on_messages(owned, [])
     pool.run()
@@ -234,14 +235,7 @@ def test_a_leaving_orderly_queue_is_given_up_between_two_batches(
 
 
 def test_without_its_lock_an_orderly_queue_waits_3_s(io: FakeIo, pool: HandPool) -> None:
-    consumption = OrderlyConsumption(
-        cast(IoThread, io),
-        ConsumerSettings("g"),
-        lambda *_: OrderlyStatus.SUCCESS,
-        cast(ConsumePool, pool),
-        (),
-        resume_pulls=lambda _: None,
-    )
+    consumption = orderly(io, pool, lambda *_: OrderlyStatus.SUCCESS)
     owned = owned_queue(1)
     owned.process.is_locked = False
     before_ms = now_ms()
