@@ -16,16 +16,18 @@ from rocketmq_wire.errors import (
     broker_error,
 )
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.remoting.codecs.assignment import ASSIGNMENT_CODECS
-from rocketmq_wire.remoting.codecs.brokers import BROKER_CODECS
-from rocketmq_wire.remoting.codecs.fields import Codec, EncodedReply, EncodedRequest, Fields
-from rocketmq_wire.remoting.codecs.groups import GROUP_CODECS
-from rocketmq_wire.remoting.codecs.members import MEMBER_CODECS
-from rocketmq_wire.remoting.codecs.messages import MESSAGE_CODECS, MESSAGE_DECODERS
-from rocketmq_wire.remoting.codecs.offsets import OFFSET_CODECS
-from rocketmq_wire.remoting.codecs.pop import POP_CODECS
-from rocketmq_wire.remoting.codecs.topics import TOPIC_CODECS
-from rocketmq_wire.remoting.codecs.transactions import TRANSACTION_CODECS
+from rocketmq_wire.remoting.codecs import (
+    assignment,
+    brokers,
+    groups,
+    members,
+    messages,
+    offsets,
+    pop,
+    topics,
+    transactions,
+)
+from rocketmq_wire.remoting.codecs.layouts import Codec, EncodedReply, EncodedRequest, Fields
 from rocketmq_wire.remoting.headers import Header
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.members import RelayedReply
@@ -34,29 +36,22 @@ R = TypeVar("R", bound=Reply)
 
 _Decode = Callable[[Fields, Buffer], "Request[Reply]"]
 
-# Any: mypy checks each row where it is made.
-_ROWS: Final[tuple[Codec[Any, Any], ...]] = (
-    *MESSAGE_CODECS,
-    *OFFSET_CODECS,
-    *GROUP_CODECS,
-    *MEMBER_CODECS,
-    *TOPIC_CODECS,
-    *BROKER_CODECS,
-    *TRANSACTION_CODECS,
-    *POP_CODECS,
-    *ASSIGNMENT_CODECS,
+_MODULES: Final = (
+    *(messages, offsets, groups, members, topics, brokers, transactions, pop, assignment),
 )
-_BY_TYPE: Final[dict[type, Codec[Any, Any]]] = {row.request: row for row in _ROWS}
+# Any: mypy checks each row where it is made.
+_ROWS: Final[list[Codec[Any, Any]]] = [row for module in _MODULES for row in module.CODECS]
+_BY_TYPE: Final[dict[type, Codec[Any, Any]]] = {row.request.record: row for row in _ROWS}
 _DECODERS: Final[dict[int, _Decode]] = {
-    **{row.code: row.decode for row in _ROWS},
-    **MESSAGE_DECODERS,
+    **{row.code: row.request.decode for row in _ROWS},
+    **messages.DECODERS,
 }
 
 
 def encode_request(request: Request[Reply]) -> EncodedRequest:
     """The content of a request's frame. Raises LocalProtocolError if TCP has no such request."""
     row = _row_of(request)
-    ext_fields, body = row.encode(request)
+    ext_fields, body = row.request.encode(request)
     return EncodedRequest(row.code, ext_fields, body)
 
 
@@ -82,7 +77,7 @@ def encode_reply(request: Request[Reply], reply: Reply | BrokerError) -> Encoded
         return EncodedReply(reply.code, reply.remark, {})
     if isinstance(reply, RelayedReply):
         return EncodedReply(reply.code, reply.remark, dict(reply.ext_fields), (reply.body,))
-    encoded: EncodedReply = _row_of(request).encode_reply(request, reply)
+    encoded: EncodedReply = _row_of(request).answer.encode(request, reply)
     return encoded
 
 
@@ -92,11 +87,11 @@ def decode_reply(request: Request[R], header: Header, body: Buffer) -> R:
     Raises the BrokerError that the code stands for, or RemoteProtocolError.
     """
     row = _row_of(request)
-    if header.code not in row.codes:
+    if header.code not in row.answer.codes:
         raise broker_error(header.code, header.remark or "")
     encoded = EncodedReply(header.code, header.remark, header.ext_fields, (body,))
     try:
-        return cast("R", row.decode_reply(request, encoded))
+        return cast("R", row.answer.decode(request, encoded))
     except RemoteProtocolError as error:
         raise RemoteProtocolError(f"the answer to {row.code.name} is broken: {error}") from error
 

@@ -31,7 +31,7 @@ from rocketmq_wire.errors import (
 from rocketmq_wire.filters.sql92_support import check_words
 from rocketmq_wire.model import Buffer, buffer_size
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
-from rocketmq_wire.remoting.codecs.fields import EncodedReply
+from rocketmq_wire.remoting.codecs.layouts import EncodedReply
 from rocketmq_wire.remoting.frames import (
     FRAME_SIZE_MAX,
     Frame,

@@ -22,7 +22,7 @@ from rocketmq_wire import fastjson
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import Json, ObjectKeyed, member_int, member_object
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.remoting.codecs.json_bodies import queue_key, queue_of_key
+from rocketmq_wire.remoting.codecs.body import queue_key, queue_of_key
 
 if sys.platform != "win32":
     import fcntl

@@ -1,4 +1,4 @@
 """Requests and replies as header fields and bodies, one module per module of `requests`.
 
-Start at `fields`.
+Start at `layouts`.
 """

@@ -8,76 +8,47 @@ from typing import Final
 from rocketmq_wire import fastjson
 from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.fastjson import Json, as_object, member_object, member_text, member_texts
+from rocketmq_wire.fastjson import as_object, member_object, member_text, member_texts
 from rocketmq_wire.model import BrokerAddresses, Buffer, ClusterInfo
-from rocketmq_wire.remoting.codecs.fields import (
-    Codec,
-    Encoded,
-    EncodedReply,
-    Fields,
-    done_codec,
-    json_body,
-    json_bytes,
-    no_fields,
-    success,
-)
-from rocketmq_wire.requests.brokers import (
-    AddWritePermission,
-    ChangeBrokerSettings,
-    CleanConsumeQueues,
-    ClusterReply,
-    CountReply,
-    DeleteNameServerEntry,
-    GetBrokerSettings,
-    GetCluster,
-    GetNameServerSettings,
-    GetRuntimeInfo,
-    SettingsReply,
-    WipeWritePermission,
-)
+from rocketmq_wire.remoting.codecs import body, header
+from rocketmq_wire.remoting.codecs.layouts import DONE, Codec, Content, answer, constant, layout
+from rocketmq_wire.requests import brokers
 
 # --- clusters --------------------------------------------------------------------------------
 
 
-def _encode_cluster(_: GetCluster, reply: ClusterReply) -> EncodedReply:
-    body: dict[str, Json] = {
-        "brokerAddrTable": {broker.name: broker_json(broker) for broker in reply.cluster.brokers},
-        "clusterAddrTable": {
-            name: list(brokers) for name, brokers in reply.cluster.clusters.items()
-        },
-    }
-    return success()._replace(body=(json_bytes(body, quotes_integer_keys=False),))
-
-
-def _decode_cluster(_: GetCluster, reply: EncodedReply) -> ClusterReply:
-    body = json_body(reply)
-    brokers = tuple(
-        broker_of(as_object(broker, "brokerAddrTable"))
-        for broker in member_object(body, "brokerAddrTable").values()
-    )
-    clusters = member_object(body, "clusterAddrTable")
-    return ClusterReply(
-        ClusterInfo(brokers, {name: member_texts(clusters, name) for name in clusters})
-    )
-
-
-def broker_json(broker: BrokerAddresses) -> Json:
-    return {
-        "brokerAddrs": dict(broker.addresses),
-        "brokerName": broker.name,
-        "cluster": broker.cluster,
-    }
-
-
-def broker_of(broker: Mapping[str, Json]) -> BrokerAddresses:
-    addresses = member_object(broker, "brokerAddrs")
+def _addresses_of(broker: body.JsonObject, name: str) -> dict[int, str]:
+    addresses = member_object(broker, name)
     try:
-        by_id = {int(broker_id): member_text(addresses, broker_id) for broker_id in addresses}
+        return {int(broker_id): member_text(addresses, broker_id) for broker_id in addresses}
     except ValueError:
-        raise RemoteProtocolError("brokerAddrs has a key that is no broker id") from None
-    return BrokerAddresses(
-        member_text(broker, "brokerName"), member_text(broker, "cluster", ""), by_id
-    )
+        raise RemoteProtocolError(f"{name} has a key that is no broker id") from None
+
+
+BROKER: Final = body.Object(
+    BrokerAddresses,
+    body.member("brokerAddrs", "addresses", _addresses_of, dict),
+    body.text("brokerName", "name"),
+    body.text("cluster", default=""),
+)
+
+
+def _brokers_of(cluster: body.JsonObject, name: str) -> tuple[BrokerAddresses, ...]:
+    found = member_object(cluster, name)
+    return tuple([BROKER.read(as_object(broker, name)) for broker in found.values()])
+
+
+def _clusters_of(cluster: body.JsonObject, name: str) -> dict[str, tuple[str, ...]]:
+    clusters = member_object(cluster, name)
+    return {name: member_texts(clusters, name) for name in clusters}
+
+
+_CLUSTER: Final = body.Object(
+    ClusterInfo,
+    body.member("brokerAddrTable", "brokers", _brokers_of,
+                lambda found: {broker.name: BROKER.write(broker) for broker in found}),
+    body.member("clusterAddrTable", "clusters", _clusters_of, dict),
+)  # fmt: skip
 
 
 # --- settings --------------------------------------------------------------------------------
@@ -87,69 +58,46 @@ def _lines_of(settings: Mapping[str, str]) -> bytes:
     return "".join(f"{name}={value}\n" for name, value in settings.items()).encode()
 
 
-def _settings_of(body: Buffer) -> dict[str, str]:
+def _settings_of(content: Buffer) -> dict[str, str]:
     """The settings in lines `name=value`; blank lines and comments are skipped."""
     settings = {}
-    for line in str(body, "utf-8", "replace").splitlines():
+    for line in str(content, "utf-8", "replace").splitlines():
         name, separator, value = line.partition("=")
         if separator and name.strip() and not name.lstrip().startswith(("#", "!")):
             settings[name.strip()] = value.strip()
     return settings
 
 
-def _encode_settings(_: object, reply: SettingsReply) -> EncodedReply:
+_LINES: Final = Content(
+    lambda record: (_lines_of(record.settings),),
+    lambda content: {"settings": _settings_of(content)},
+)
+_SETTINGS: Final = answer(
+    brokers.SettingsReply,
     # Tools of some versions read this without asking whether it is there.
-    version = fastjson.dumps({"counter": 0, "stateVersion": 0, "timestamp": 0})
-    return success({"version": version})._replace(body=(_lines_of(reply.settings),))
+    constant("version", fastjson.dumps(body.NO_VERSION)),
+    body=_LINES,
+)
 
-
-def _decode_settings(_: object, reply: EncodedReply) -> SettingsReply:
-    return SettingsReply(_settings_of(reply.body[0] if reply.body else b""))
-
-
-def _encode_table(_: GetRuntimeInfo, reply: SettingsReply) -> EncodedReply:
-    return success(body={"table": dict(reply.settings)})
-
-
-def _decode_table(_: GetRuntimeInfo, reply: EncodedReply) -> SettingsReply:
-    table = member_object(json_body(reply), "table")
-    return SettingsReply({name: member_text(table, name) for name in table})
-
-
-def _encode_broker(request: WipeWritePermission | AddWritePermission) -> Encoded:
-    return {"brokerName": request.broker}, ()
-
-
-def _encode_wiped(_: WipeWritePermission, reply: CountReply) -> EncodedReply:
-    return success({"wipeTopicCount": str(reply.count)})
-
-
-def _encode_added(_: AddWritePermission, reply: CountReply) -> EncodedReply:
-    return success({"addTopicCount": str(reply.count)})
-
-
-BROKER_CODECS: Final = (
-    Codec(RequestCode.GET_BROKER_CLUSTER_INFO, GetCluster, no_fields, lambda _, __: GetCluster(),
-          _encode_cluster, _decode_cluster),
-    done_codec(RequestCode.UPDATE_BROKER_CONFIG, ChangeBrokerSettings,
-               lambda request: ({}, (_lines_of(request.settings),)),
-               lambda _, body: ChangeBrokerSettings(_settings_of(body))),
-    Codec(RequestCode.GET_BROKER_CONFIG, GetBrokerSettings, no_fields,
-          lambda _, __: GetBrokerSettings(), _encode_settings, _decode_settings),
-    Codec(RequestCode.GET_NAMESRV_CONFIG, GetNameServerSettings, no_fields,
-          lambda _, __: GetNameServerSettings(), _encode_settings, _decode_settings),
-    Codec(RequestCode.GET_BROKER_RUNTIME_INFO, GetRuntimeInfo, no_fields,
-          lambda _, __: GetRuntimeInfo(), _encode_table, _decode_table),
-    done_codec(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, CleanConsumeQueues, no_fields,
-               lambda _, __: CleanConsumeQueues()),
-    Codec(RequestCode.WIPE_WRITE_PERM_OF_BROKER, WipeWritePermission, _encode_broker,
-          lambda fields, _: WipeWritePermission(fields.text("brokerName")), _encode_wiped,
-          lambda _, reply: CountReply(Fields(reply.ext_fields).int32("wipeTopicCount"))),
-    Codec(RequestCode.ADD_WRITE_PERM_OF_BROKER, AddWritePermission, _encode_broker,
-          lambda fields, _: AddWritePermission(fields.text("brokerName")), _encode_added,
-          lambda _, reply: CountReply(Fields(reply.ext_fields).int32("addTopicCount"))),
-    done_codec(RequestCode.DELETE_KV_CONFIG, DeleteNameServerEntry,
-               lambda request: ({"namespace": request.namespace, "key": request.key}, ()),
-               lambda fields, _: DeleteNameServerEntry(fields.text("namespace"),
-                                                       fields.text("key"))),
+CODECS: Final = (
+    Codec(RequestCode.GET_BROKER_CLUSTER_INFO, layout(brokers.GetCluster),
+          answer(brokers.ClusterReply, body=body.whole("cluster", _CLUSTER.read, _CLUSTER.write,
+                                                       quotes_integer_keys=False))),
+    Codec(RequestCode.UPDATE_BROKER_CONFIG, layout(brokers.ChangeBrokerSettings, body=_LINES),
+          DONE),
+    Codec(RequestCode.GET_BROKER_CONFIG, layout(brokers.GetBrokerSettings), _SETTINGS),
+    Codec(RequestCode.GET_NAMESRV_CONFIG, layout(brokers.GetNameServerSettings), _SETTINGS),
+    Codec(RequestCode.GET_BROKER_RUNTIME_INFO, layout(brokers.GetRuntimeInfo),
+          answer(brokers.SettingsReply,
+                 body=body.members(body.texts_by_name("table", "settings")))),
+    Codec(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, layout(brokers.CleanConsumeQueues), DONE),
+    Codec(RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+          layout(brokers.WipeWritePermission, header.text("brokerName", "broker")),
+          answer(brokers.CountReply, header.int32("wipeTopicCount", "count"))),
+    Codec(RequestCode.ADD_WRITE_PERM_OF_BROKER,
+          layout(brokers.AddWritePermission, header.text("brokerName", "broker")),
+          answer(brokers.CountReply, header.int32("addTopicCount", "count"))),
+    Codec(RequestCode.DELETE_KV_CONFIG,
+          layout(brokers.DeleteNameServerEntry, header.text("namespace"), header.text("key")),
+          DONE),
 )  # fmt: skip

@@ -14,188 +14,90 @@ from rocketmq_wire.fastjson import (
     Json,
     as_object,
     json_object,
-    member_bool,
     member_int,
     member_object,
     member_objects,
     member_text,
     member_texts,
 )
-from rocketmq_wire.model import Buffer, ConsumerInfo, QueueId
-from rocketmq_wire.remoting.codecs.fields import (
+from rocketmq_wire.model import ConsumerInfo, Subscription
+from rocketmq_wire.remoting.codecs import body, header
+from rocketmq_wire.remoting.codecs.layouts import (
+    DONE,
+    Answer,
     Codec,
-    Encoded,
     EncodedReply,
-    Fields,
-    bool_text,
-    done_codec,
-    json_body,
-    json_request,
-    no_fields,
-    success,
+    Field,
+    answer,
+    constant,
+    layout,
+    read_only,
 )
-from rocketmq_wire.remoting.codecs.json_bodies import (
-    queues_from_json,
-    queues_json,
-    subscription_from_json,
-    subscription_json,
-)
-from rocketmq_wire.requests.groups import (
-    CheckSubscription,
-    ClientsReply,
-    Connection,
-    ConsumersReply,
-    DeleteGroup,
-    GetConsumers,
-    GetProducers,
-    GroupsReply,
-    Heartbeat,
-    ListGroupClients,
-    ListGroups,
-    ListTopicGroups,
-    LockQueues,
-    NotifyMembersChanged,
-    ProducersReply,
-    PutGroup,
-    QueuesReply,
-    UnlockQueues,
-    UnregisterClient,
-)
+from rocketmq_wire.requests import groups
 
 # --- heartbeats ------------------------------------------------------------------------------
-
-
-# In the order in which Java declares them.
-_CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
-
-
-_MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
-
-
-_CONSUME_FROM: Final = (
-    "CONSUME_FROM_LAST_OFFSET",
-    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
-    "CONSUME_FROM_MIN_OFFSET",
-    "CONSUME_FROM_MAX_OFFSET",
-    "CONSUME_FROM_FIRST_OFFSET",
-    "CONSUME_FROM_TIMESTAMP",
-)
 
 
 _NUMBER_DIGITS_MAX: Final = 18
 
 
-def _encode_heartbeat(request: Heartbeat) -> Encoded:
-    body = {
-        "clientID": request.client_id,
-        "consumerDataSet": [_consumer_json(consumer) for consumer in request.consumers],
-        "producerDataSet": [{"groupName": group} for group in request.producer_groups],
-    }
-    return json_request(body)
-
-
-def _consumer_json(consumer: ConsumerInfo) -> Json:
-    return {
-        "consumeFromWhere": consumer.consume_from,
-        "consumeType": consumer.consume_type,
-        "groupName": consumer.group,
-        "messageModel": consumer.message_model,
-        "subscriptionDataSet": [
-            subscription_json(*subscription) for subscription in consumer.subscriptions
-        ],
-        "unitMode": consumer.unit_mode,
-    }
-
-
-def _decode_heartbeat(fields: Fields, body: Buffer) -> Heartbeat:
-    heartbeat = json_object(body)
-    return Heartbeat(
-        version=fields.version,
-        language=fields.language,
-        client_id=member_text(heartbeat, "clientID"),
-        producer_groups=tuple(
-            member_text(producer, "groupName")
-            for producer in member_objects(heartbeat, "producerDataSet")
-        ),
-        consumers=tuple(
-            _consumer_of(consumer) for consumer in member_objects(heartbeat, "consumerDataSet")
-        ),
+def _producers_of(heartbeat: body.JsonObject, name: str) -> tuple[str, ...]:
+    return tuple(
+        [member_text(producer, "groupName") for producer in member_objects(heartbeat, name)]
     )
 
 
-def _consumer_of(consumer: dict[str, Json]) -> ConsumerInfo:
-    return ConsumerInfo(
-        group=member_text(consumer, "groupName"),
-        consume_type=_choice(consumer, "consumeType", _CONSUME_TYPES, "CONSUME_PASSIVELY"),
-        message_model=_choice(consumer, "messageModel", _MESSAGE_MODELS, "CLUSTERING"),
-        consume_from=_choice(
-            consumer, "consumeFromWhere", _CONSUME_FROM, "CONSUME_FROM_LAST_OFFSET"
-        ),
-        subscriptions=tuple(
-            (
-                member_text(subscription, "topic"),
-                member_text(subscription, "subString", "*"),
-                member_text(subscription, "expressionType", "TAG"),
-                _subscription_version(subscription),
-            )
-            for subscription in member_objects(consumer, "subscriptionDataSet")
-        ),
-        unit_mode=member_bool(consumer, "unitMode", False),
-    )
-
-
-def _subscription_version(subscription: dict[str, Json]) -> int:
+def _subscription_version(subscription: body.JsonObject) -> int:
     value = subscription.get("subVersion")
     if isinstance(value, str) and value.isdecimal() and len(value) <= _NUMBER_DIGITS_MAX:
         return int(value)
     return member_int(subscription, "subVersion", 0)
 
 
-def _choice(owner: dict[str, Json], name: str, choices: tuple[str, ...], default: str) -> str:
-    value = owner.get(name)
-    if type(value) is int and 0 <= value < len(choices):
-        return choices[value]
-    return member_text(owner, name, default)
+def _choice(name: str, attribute: str, default: str, *choices: str) -> body.Member:
+    """An enumeration; the choices are in the order in which Java declares them."""
+
+    def read(owner: body.JsonObject, name: str) -> str:
+        value = owner.get(name)
+        if type(value) is int and 0 <= value < len(choices):
+            return choices[value]
+        return member_text(owner, name, default)
+
+    return body.member(name, attribute, read)
 
 
-def _encode_unregister(request: UnregisterClient) -> Encoded:
-    fields = {"clientID": request.client_id}
-    if request.producer_group is not None:
-        fields["producerGroup"] = request.producer_group
-    if request.consumer_group is not None:
-        fields["consumerGroup"] = request.consumer_group
-    return fields, ()
+_CONSUMER: Final = body.Object(
+    ConsumerInfo,
+    body.text("groupName", "group"),
+    _choice("consumeType", "consume_type", "CONSUME_PASSIVELY",
+            "CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
+    _choice("messageModel", "message_model", "CLUSTERING", "BROADCASTING", "CLUSTERING"),
+    _choice("consumeFromWhere", "consume_from", "CONSUME_FROM_LAST_OFFSET",
+            "CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+            "CONSUME_FROM_MIN_OFFSET", "CONSUME_FROM_MAX_OFFSET", "CONSUME_FROM_FIRST_OFFSET",
+            "CONSUME_FROM_TIMESTAMP"),
+    body.subscriptions("subscriptionDataSet", "subscriptions", _subscription_version),
+    body.boolean("unitMode", "unit_mode"),
+)  # fmt: skip
 
-
-def _decode_unregister(fields: Fields, _: Buffer) -> UnregisterClient:
-    return UnregisterClient(
-        fields.text("clientID"),
-        fields.optional_text("producerGroup"),
-        fields.optional_text("consumerGroup"),
-    )
-
-
-def _encode_check(request: CheckSubscription) -> Encoded:
-    subscription = request.subscription
-    body = {
-        "clientId": request.client_id,
-        "group": request.group,
-        "subscriptionData": subscription_json(
-            request.topic, subscription.expression, subscription.kind, 0
+_CHECKED: Final = body.members(
+    body.text("clientId", "client_id", ""),
+    body.text("group", default=""),
+    read_only(
+        "topic", lambda check: member_text(member_object(check, "subscriptionData"), "topic")
+    ),
+    Field(
+        "subscription",
+        lambda check: body.subscription_from_json(member_object(check, "subscriptionData")),
+        lambda target, check: target.update(
+            subscriptionData=_subscription_json(check.topic, check.subscription, 0)
         ),
-    }
-    return json_request(body)
+    ),
+)
 
 
-def _decode_check(_: Fields, body: Buffer) -> CheckSubscription:
-    check = json_object(body)
-    subscription = member_object(check, "subscriptionData")
-    return CheckSubscription(
-        client_id=member_text(check, "clientId", ""),
-        group=member_text(check, "group", ""),
-        topic=member_text(subscription, "topic"),
-        subscription=subscription_from_json(subscription),
-    )
+def _subscription_json(topic: str, subscription: Subscription, version: int) -> Json:
+    return body.subscription_json(topic, subscription.expression, subscription.kind, version)
 
 
 # --- members ---------------------------------------------------------------------------------
@@ -204,187 +106,128 @@ def _decode_check(_: Fields, body: Buffer) -> CheckSubscription:
 _NO_MEMBER: Final = "no consumer for this group"
 
 
-def _encode_clients(request: ListGroupClients, reply: ClientsReply) -> EncodedReply:
+def _encode_clients(request: groups.ListGroupClients, reply: groups.ClientsReply) -> EncodedReply:
     if not reply.client_ids:
         remark = f"{_NO_MEMBER}, {request.group}"
         return EncodedReply(ResponseCode.SYSTEM_ERROR, remark, {})
-    return success(body={"consumerIdList": list(reply.client_ids)})
+    content = body.json_bytes({"consumerIdList": reply.client_ids})
+    return EncodedReply(ResponseCode.SUCCESS, None, {}, (content,))
 
 
-def _decode_clients(_: ListGroupClients, reply: EncodedReply) -> ClientsReply:
+def _decode_clients(_: groups.ListGroupClients, reply: EncodedReply) -> groups.ClientsReply:
     if reply.code == ResponseCode.SYSTEM_ERROR:
         # The code means any failure: only this remark means that no member is online.
         if (reply.remark or "").startswith(_NO_MEMBER):
-            return ClientsReply(())
+            return groups.ClientsReply(())
         raise broker_error(reply.code, reply.remark or "")
-    return ClientsReply(member_texts(json_body(reply), "consumerIdList"))
+    return groups.ClientsReply(member_texts(json_object(reply.body[0]), "consumerIdList"))
 
 
-def _connections_json(connections: tuple[Connection, ...]) -> list[Json]:
-    return [
-        {
-            "clientAddr": connection.address,
-            "clientId": connection.client_id,
-            "language": connection.language,
-            "version": connection.version,
-        }
-        for connection in connections
-    ]
+_CLIENTS: Final = Answer(
+    _encode_clients,
+    _decode_clients,
+    frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR}),
+)
 
 
-def _connections_of(body: dict[str, Json]) -> tuple[Connection, ...]:
-    return tuple(
-        Connection(
-            member_text(connection, "clientId"),
-            member_text(connection, "clientAddr", ""),
-            member_text(connection, "language", ""),
-            member_int(connection, "version", 0),
-        )
-        for connection in member_objects(body, "connectionSet")
-    )
-
-
-def _encode_consumers(_: GetConsumers, reply: ConsumersReply) -> EncodedReply:
-    table: dict[str, Json] = {
-        topic: subscription_json(topic, subscription.expression, subscription.kind, version)
-        for topic, (subscription, version) in reply.subscriptions.items()
-    }
-    return success(
-        body={
-            "connectionSet": _connections_json(reply.connections),
-            "consumeFromWhere": reply.consume_from,
-            "consumeType": reply.consume_type,
-            "messageModel": reply.message_model,
-            "subscriptionTable": table,
-        }
-    )
-
-
-def _decode_consumers(_: GetConsumers, reply: EncodedReply) -> ConsumersReply:
-    body = json_body(reply)
-    subscriptions = {}
-    for topic, value in member_object(body, "subscriptionTable").items():
-        entry = as_object(value, "subscriptionTable")
+def _subscriptions_of(consumers: body.JsonObject, name: str) -> dict[str, tuple[Subscription, int]]:
+    found = {}
+    for topic, value in member_object(consumers, name).items():
+        entry = as_object(value, name)
         version = member_int(entry, "subVersion", 0)
-        subscriptions[topic] = (subscription_from_json(entry), version)
-    return ConsumersReply(
-        _connections_of(body),
-        member_text(body, "consumeType", ""),
-        member_text(body, "messageModel", ""),
-        member_text(body, "consumeFromWhere", ""),
-        subscriptions,
-    )
+        found[topic] = (body.subscription_from_json(entry), version)
+    return found
 
 
-def _encode_producers(_: GetProducers, reply: ProducersReply) -> EncodedReply:
-    return success(body={"connectionSet": _connections_json(reply.connections)})
+_CONNECTIONS: Final = body.objects(
+    "connectionSet",
+    "connections",
+    body.Object(
+        groups.Connection,
+        body.text("clientId", "client_id"),
+        body.text("clientAddr", "address", ""),
+        body.text("language", default=""),
+        body.integer("version", default=0),
+    ),
+)
+_CONSUMERS: Final = body.members(
+    body.member("subscriptionTable", "subscriptions", _subscriptions_of,
+                lambda found: {topic: _subscription_json(topic, *entry)
+                               for topic, entry in found.items()}),
+    _CONNECTIONS,
+    body.text("consumeType", "consume_type", ""),
+    body.text("messageModel", "message_model", ""),
+    body.text("consumeFromWhere", "consume_from", ""),
+)  # fmt: skip
+
+# --- configurations and queue locks ----------------------------------------------------------
 
 
-# --- configurations --------------------------------------------------------------------------
-
-
-def _encode_groups(_: ListGroups, reply: GroupsReply) -> EncodedReply:
-    table: dict[str, Json] = {
-        group: {
-            "attributes": {},
-            "brokerId": 0,
-            "consumeBroadcastEnable": True,
-            "consumeEnable": True,
-            "consumeFromMinEnable": True,
-            "groupName": group,
-            "retryMaxTimes": 16,
-            "retryQueueNums": 1,
-            "whichBrokerWhenConsumeSlowly": 1,
-        }
-        for group in reply.groups
+def _group_json(group: str) -> Json:
+    return {
+        "attributes": {},
+        "brokerId": 0,
+        "consumeBroadcastEnable": True,
+        "consumeEnable": True,
+        "consumeFromMinEnable": True,
+        "groupName": group,
+        "retryMaxTimes": 16,
+        "retryQueueNums": 1,
+        "whichBrokerWhenConsumeSlowly": 1,
     }
-    version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
-    return success(body={"dataVersion": version, "subscriptionGroupTable": table})
 
 
-def _decode_groups(_: ListGroups, reply: EncodedReply) -> GroupsReply:
-    return GroupsReply(tuple(sorted(member_object(json_body(reply), "subscriptionGroupTable"))))
+_GROUPS: Final = body.members(
+    constant("dataVersion", body.NO_VERSION),
+    body.member("subscriptionGroupTable", "groups",
+                lambda owner, name: tuple(sorted(member_object(owner, name))),
+                lambda names: {group: _group_json(group) for group in names}),
+)  # fmt: skip
+_LOCK: Final = body.members(
+    body.text("consumerGroup", "group"),
+    body.text("clientId", "client_id"),
+    body.queues("mqSet", "queues"),
+    constant("onlyThisBroker", False),
+)
+_GROUP: Final = header.text("consumerGroup", "group")
 
-
-def _encode_put(request: PutGroup) -> Encoded:
-    return json_request(dict(request.settings))
-
-
-def _encode_delete(request: DeleteGroup) -> Encoded:
-    forgets = bool_text(request.forgets_offsets)
-    return {"groupName": request.group, "cleanOffset": forgets}, ()
-
-
-def _decode_delete(fields: Fields, _: Buffer) -> DeleteGroup:
-    return DeleteGroup(fields.text("groupName"), fields.boolean("cleanOffset", False))
-
-
-def _encode_group_list(_: ListTopicGroups, reply: GroupsReply) -> EncodedReply:
-    return success(body={"groupList": list(reply.groups)})
-
-
-def _decode_group_list(_: ListTopicGroups, reply: EncodedReply) -> GroupsReply:
-    return GroupsReply(tuple(sorted(member_texts(json_body(reply), "groupList"))))
-
-
-# --- queue locks -----------------------------------------------------------------------------
-
-
-def _encode_lock(request: LockQueues | UnlockQueues) -> Encoded:
-    body = {
-        "clientId": request.client_id,
-        "consumerGroup": request.group,
-        "mqSet": queues_json(request.queues),
-        "onlyThisBroker": False,
-    }
-    return json_request(body)
-
-
-def _lock_of(body: Buffer) -> tuple[str, str, tuple[QueueId, ...]]:
-    lock = json_object(body)
-    group, client_id = member_text(lock, "consumerGroup"), member_text(lock, "clientId")
-    return group, client_id, queues_from_json(lock, "mqSet")
-
-
-def _encode_locked(_: LockQueues, reply: QueuesReply) -> EncodedReply:
-    return success(body={"lockOKMQSet": queues_json(reply.queues)})
-
-
-def _decode_locked(_: LockQueues, reply: EncodedReply) -> QueuesReply:
-    return QueuesReply(queues_from_json(json_body(reply), "lockOKMQSet"))
-
-
-GROUP_CODECS: Final = (
-    done_codec(RequestCode.HEART_BEAT, Heartbeat, _encode_heartbeat, _decode_heartbeat),
-    done_codec(RequestCode.UNREGISTER_CLIENT, UnregisterClient, _encode_unregister,
-               _decode_unregister),
-    done_codec(RequestCode.CHECK_CLIENT_CONFIG, CheckSubscription, _encode_check, _decode_check),
-    done_codec(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyMembersChanged,
-               lambda request: ({"consumerGroup": request.group}, ()),
-               lambda fields, _: NotifyMembersChanged(fields.text("consumerGroup"))),
-    Codec(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ListGroupClients,
-          lambda request: ({"consumerGroup": request.group}, ()),
-          lambda fields, _: ListGroupClients(fields.text("consumerGroup")), _encode_clients,
-          _decode_clients, frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR})),
-    Codec(RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumers,
-          lambda request: ({"consumerGroup": request.group}, ()),
-          lambda fields, _: GetConsumers(fields.text("consumerGroup")), _encode_consumers,
-          _decode_consumers),
-    Codec(RequestCode.GET_PRODUCER_CONNECTION_LIST, GetProducers,
-          lambda request: ({"producerGroup": request.group}, ()),
-          lambda fields, _: GetProducers(fields.text("producerGroup")), _encode_producers,
-          lambda _, reply: ProducersReply(_connections_of(json_body(reply)))),
-    Codec(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, ListGroups, no_fields,
-          lambda _, __: ListGroups(), _encode_groups, _decode_groups),
-    done_codec(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, PutGroup, _encode_put,
-               lambda _, body: PutGroup(json_object(body))),
-    done_codec(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroup, _encode_delete, _decode_delete),
-    Codec(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ListTopicGroups,
-          lambda request: ({"topic": request.topic}, ()),
-          lambda fields, _: ListTopicGroups(fields.text("topic")), _encode_group_list,
-          _decode_group_list),
-    Codec(RequestCode.LOCK_BATCH_MQ, LockQueues, _encode_lock,
-          lambda _, body: LockQueues(*_lock_of(body)), _encode_locked, _decode_locked),
-    done_codec(RequestCode.UNLOCK_BATCH_MQ, UnlockQueues, _encode_lock,
-               lambda _, body: UnlockQueues(*_lock_of(body))),
+CODECS: Final = (
+    Codec(RequestCode.HEART_BEAT,
+          layout(groups.Heartbeat, read_only("version", lambda fields: fields.version),
+                 read_only("language", lambda fields: fields.language),
+                 body=body.members(
+                     body.text("clientID", "client_id"),
+                     body.member("producerDataSet", "producer_groups", _producers_of,
+                                 lambda names: [{"groupName": name} for name in names]),
+                     body.objects("consumerDataSet", "consumers", _CONSUMER))),
+          DONE),
+    Codec(RequestCode.UNREGISTER_CLIENT,
+          layout(groups.UnregisterClient, header.text("clientID", "client_id"),
+                 header.nullable("producerGroup", "producer_group"),
+                 header.nullable("consumerGroup", "consumer_group")),
+          DONE),
+    Codec(RequestCode.CHECK_CLIENT_CONFIG, layout(groups.CheckSubscription, body=_CHECKED), DONE),
+    Codec(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, layout(groups.NotifyMembersChanged, _GROUP),
+          DONE),
+    Codec(RequestCode.GET_CONSUMER_LIST_BY_GROUP, layout(groups.ListGroupClients, _GROUP),
+          _CLIENTS),
+    Codec(RequestCode.GET_CONSUMER_CONNECTION_LIST, layout(groups.GetConsumers, _GROUP),
+          answer(groups.ConsumersReply, body=_CONSUMERS)),
+    Codec(RequestCode.GET_PRODUCER_CONNECTION_LIST,
+          layout(groups.GetProducers, header.text("producerGroup", "group")),
+          answer(groups.ProducersReply, body=body.members(_CONNECTIONS))),
+    Codec(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, layout(groups.ListGroups),
+          answer(groups.GroupsReply, body=_GROUPS)),
+    Codec(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+          layout(groups.PutGroup, body=body.whole("settings", dict, dict)), DONE),
+    Codec(RequestCode.DELETE_SUBSCRIPTIONGROUP,
+          layout(groups.DeleteGroup, header.text("groupName", "group"),
+                 header.boolean("cleanOffset", "forgets_offsets")),
+          DONE),
+    Codec(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+          layout(groups.ListTopicGroups, header.text("topic")),
+          answer(groups.GroupsReply, body=body.members(body.texts("groupList", "groups")))),
+    Codec(RequestCode.LOCK_BATCH_MQ, layout(groups.LockQueues, body=_LOCK),
+          answer(groups.QueuesReply, body=body.members(body.queues("lockOKMQSet", "queues")))),
+    Codec(RequestCode.UNLOCK_BATCH_MQ, layout(groups.UnlockQueues, body=_LOCK), DONE),
 )  # fmt: skip

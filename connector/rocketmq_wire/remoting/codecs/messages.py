@@ -8,33 +8,34 @@ from typing import Final
 from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.model import DEFAULT_TOPIC, Buffer, QueueId, Subscription
-from rocketmq_wire.remoting.codecs.fields import (
-    BROKER_NAME,
+from rocketmq_wire.remoting.codecs import header
+from rocketmq_wire.remoting.codecs.header import BROKER_NAME, bool_text, queue_of
+from rocketmq_wire.remoting.codecs.layouts import (
+    DONE,
+    RECORDS,
+    Answer,
     Codec,
     Encoded,
     EncodedReply,
+    Field,
     Fields,
-    bool_text,
-    done_codec,
-    queue_of,
-    success,
-    topic_fields,
+    HeaderField,
+    Layout,
+    answer,
+    constant,
+    field,
+    layout,
 )
+from rocketmq_wire.requests import messages
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import (
     PullMessages,
     PullReply,
     PullStatus,
-    QueryMessages,
-    RecallMessage,
-    RecallReply,
-    RecordsReply,
-    SendBack,
     SendBatch,
     SendMessage,
     SendReply,
     SendStatus,
-    ViewMessage,
 )
 
 # --- pull ------------------------------------------------------------------------------------
@@ -275,144 +276,64 @@ def _decode_send_reply(_: SendMessage | SendBatch, reply: EncodedReply) -> SendR
     )
 
 
-# --- send back and recall --------------------------------------------------------------------
+# --- send back -------------------------------------------------------------------------------
 
 
 # Clients before 3.4.9 send a wrong attempt limit.
 _ATTEMPTS_VERSION_MIN: Final = 121
 
 
-def _encode_send_back(request: SendBack) -> Encoded:
-    fields = {
-        "offset": str(request.physical_offset),
-        "group": request.group,
-        "delayLevel": str(request.delay_level),
-        "unitMode": "false",
-    }
-    if request.message_id:
-        fields["originMsgId"] = request.message_id
-    if request.topic:
-        fields["originTopic"] = request.topic
-    if request.attempts_max is not None:
-        fields["maxReconsumeTimes"] = str(request.attempts_max)
-    return fields, ()
-
-
-def _decode_send_back(fields: Fields, _: Buffer) -> SendBack:
+def _attempts_of(fields: Fields) -> int | None:
     has_limit = fields.has("maxReconsumeTimes") and fields.version >= _ATTEMPTS_VERSION_MIN
-    return SendBack(
-        group=fields.text("group"),
-        physical_offset=fields.int64("offset"),
-        delay_level=fields.int32("delayLevel"),
-        message_id=fields.text("originMsgId", ""),
-        topic=fields.text("originTopic", ""),
-        attempts_max=fields.int32("maxReconsumeTimes") if has_limit else None,
-    )
+    return fields.int32("maxReconsumeTimes") if has_limit else None
 
 
-def _encode_recall(request: RecallMessage) -> Encoded:
-    fields = {"recallHandle": request.handle, **topic_fields(request.topic, request.broker)}
-    if request.group:
-        fields["producerGroup"] = request.group
-    return fields, ()
+# --- codecs ----------------------------------------------------------------------------------
 
 
-def _decode_recall(fields: Fields, _: Buffer) -> RecallMessage:
-    return RecallMessage(
-        topic=fields.text("topic"),
-        handle=fields.text("recallHandle"),
-        group=fields.text("producerGroup", ""),
-        broker=fields.text(BROKER_NAME, ""),
-    )
+# Peers must name it, although a request without one is written.
+_TOPIC: Final[HeaderField] = Field(
+    "topic", lambda fields: fields.text("topic"), header.optional("topic").write
+)
+_SENT: Final = Answer(_encode_send_reply, _decode_send_reply, frozenset(_SEND_STATUSES))
 
-
-def _encode_recalled(_: RecallMessage, reply: RecallReply) -> EncodedReply:
-    # Java reads the region of every answer to a producer.
-    return success({"msgId": reply.message_id, "MSG_REGION": "DefaultRegion"})
-
-
-def _decode_recalled(_: RecallMessage, reply: EncodedReply) -> RecallReply:
-    return RecallReply(Fields(reply.ext_fields).text("msgId"))
-
-
-# --- lookup ----------------------------------------------------------------------------------
-
-
-def _encode_view(request: ViewMessage) -> Encoded:
-    fields = {"offset": str(request.physical_offset)}
-    if request.topic:
-        fields["topic"] = request.topic
-    return fields, ()
-
-
-def _decode_view(fields: Fields, _: Buffer) -> ViewMessage:
-    return ViewMessage(fields.int64("offset"), fields.text("topic", ""))
-
-
-def _encode_query(request: QueryMessages) -> Encoded:
-    fields = {
-        "topic": request.topic,
-        "key": request.key,
-        "maxNum": str(request.count_max),
-        "beginTimestamp": str(request.begin_ms),
-        "endTimestamp": str(request.end_ms),
-        "_UNIQUE_KEY_QUERY": bool_text(request.is_unique_key),
-    }
-    return fields, ()
-
-
-def _decode_query(fields: Fields, _: Buffer) -> QueryMessages:
-    return QueryMessages(
-        topic=fields.text("topic"),
-        key=fields.text("key"),
-        count_max=fields.int32("maxNum"),
-        begin_ms=fields.int64("beginTimestamp"),
-        end_ms=fields.int64("endTimestamp"),
-        is_unique_key=fields.boolean("_UNIQUE_KEY_QUERY", False),
-    )
-
-
-def _encode_record(_: ViewMessage, reply: RecordsReply) -> EncodedReply:
-    return success()._replace(body=reply.records)
-
-
-def _encode_records(_: QueryMessages, reply: RecordsReply) -> EncodedReply:
-    fields = {
-        "indexLastUpdateTimestamp": str(reply.index_end_ms),
-        "indexLastUpdatePhyoffset": str(reply.index_end),
-    }
-    return success(fields)._replace(body=reply.records)
-
-
-def _decode_records(_: object, reply: EncodedReply) -> RecordsReply:
-    fields = Fields(reply.ext_fields)
-    return RecordsReply(
-        reply.body,
-        fields.int64("indexLastUpdateTimestamp", 0),
-        fields.int64("indexLastUpdatePhyoffset", 0),
-    )
-
-
-MESSAGE_CODECS: Final = (
-    Codec(RequestCode.PULL_MESSAGE, PullMessages, _encode_pull, _decode_pull, _encode_pull_reply,
-          _decode_pull_reply, frozenset(_PULL_STATUSES)),
+CODECS: Final = (
+    Codec(RequestCode.PULL_MESSAGE, Layout(PullMessages, _encode_pull, _decode_pull),
+          Answer(_encode_pull_reply, _decode_pull_reply, frozenset(_PULL_STATUSES))),
     # 310 may carry a batch: see `_decode_send`.
-    Codec(RequestCode.SEND_MESSAGE_V2, SendMessage, _encode_send,
-          _decode_short_names,  # type: ignore[arg-type]
-          _encode_send_reply, _decode_send_reply, frozenset(_SEND_STATUSES)),
-    Codec(RequestCode.SEND_BATCH_MESSAGE, SendBatch, _encode_batch, _decode_batch,
-          _encode_send_reply, _decode_send_reply, frozenset(_SEND_STATUSES)),
-    done_codec(RequestCode.CONSUMER_SEND_MSG_BACK, SendBack, _encode_send_back, _decode_send_back),
-    Codec(RequestCode.RECALL_MESSAGE, RecallMessage, _encode_recall, _decode_recall,
-          _encode_recalled, _decode_recalled),
-    Codec(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessage, _encode_view, _decode_view, _encode_record,
-          _decode_records),
-    Codec(RequestCode.QUERY_MESSAGE, QueryMessages, _encode_query, _decode_query, _encode_records,
-          _decode_records),
+    Codec(RequestCode.SEND_MESSAGE_V2,
+          Layout(SendMessage, _encode_send, _decode_short_names),  # type: ignore[arg-type]
+          _SENT),
+    Codec(RequestCode.SEND_BATCH_MESSAGE, Layout(SendBatch, _encode_batch, _decode_batch), _SENT),
+    Codec(RequestCode.CONSUMER_SEND_MSG_BACK,
+          layout(messages.SendBack, header.int64("offset", "physical_offset"),
+                 header.text("group"), header.int32("delayLevel", "delay_level"),
+                 constant("unitMode", "false"), header.optional("originMsgId", "message_id"),
+                 header.optional("originTopic", "topic"),
+                 field("maxReconsumeTimes", "attempts_max", _attempts_of,
+                       lambda limit: None if limit is None else str(limit))),
+          DONE),
+    # Java reads the region of every answer to a producer.
+    Codec(RequestCode.RECALL_MESSAGE,
+          layout(messages.RecallMessage, header.text("recallHandle", "handle"), _TOPIC,
+                 header.BROKER, header.optional("producerGroup", "group")),
+          answer(messages.RecallReply, header.text("msgId", "message_id"),
+                 constant("MSG_REGION", "DefaultRegion"))),
+    Codec(RequestCode.VIEW_MESSAGE_BY_ID,
+          layout(messages.ViewMessage, header.int64("offset", "physical_offset"),
+                 header.optional("topic")),
+          answer(messages.RecordsReply, body=RECORDS)),
+    Codec(RequestCode.QUERY_MESSAGE,
+          layout(messages.QueryMessages, header.text("topic"), header.text("key"),
+                 header.int32("maxNum", "count_max"), header.int64("beginTimestamp", "begin_ms"),
+                 header.int64("endTimestamp", "end_ms"),
+                 header.boolean("_UNIQUE_KEY_QUERY", "is_unique_key")),
+          answer(messages.RecordsReply,
+                 header.int64("indexLastUpdateTimestamp", "index_end_ms", 0),
+                 header.int64("indexLastUpdatePhyoffset", "index_end", 0), body=RECORDS)),
 )  # fmt: skip
 
-
-MESSAGE_DECODERS: Final[dict[int, Callable[[Fields, Buffer], Request[Reply]]]] = {
+DECODERS: Final[dict[int, Callable[[Fields, Buffer], Request[Reply]]]] = {
     RequestCode.SEND_MESSAGE: _decode_long_names,
     RequestCode.LITE_PULL_MESSAGE: _decode_pull,
 }

@@ -13,30 +13,25 @@ from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import json_object, member_int, member_objects, member_text
 from rocketmq_wire.model import Buffer, Subscription
 from rocketmq_wire.records.handles import RetryKind
-from rocketmq_wire.remoting.codecs.fields import (
+from rocketmq_wire.remoting.codecs import header
+from rocketmq_wire.remoting.codecs.layouts import (
+    DONE,
+    Answer,
     Codec,
-    Encoded,
+    Content,
     EncodedReply,
+    Field,
     Fields,
-    bool_text,
-    done_codec,
-    queue_fields,
-    queue_of,
-    success,
+    HeaderField,
+    answer,
+    field,
+    layout,
 )
+from rocketmq_wire.requests import pop
 from rocketmq_wire.requests.pop import (
-    AckMessage,
     AckMessages,
     AckSpan,
-    AwaitMessages,
-    AwaitMessagesReply,
-    ChangeInvisibleTime,
-    GetPollingCount,
     InitMode,
-    InvisibleTimeReply,
-    PeekMessages,
-    PollingCountReply,
-    PopMessages,
     PoppedSpan,
     PopReply,
     PopStatus,
@@ -63,52 +58,18 @@ _OFFSET_COUNT_MAX: Final = 100_000
 _V = TypeVar("_V")
 
 
-def _encode_pop(request: PopMessages) -> Encoded:
-    fields = {
-        "consumerGroup": request.group,
-        **queue_fields(request.queue),
-        "maxMsgNums": str(request.count_max),
-        "invisibleTime": str(request.invisible_ms),
-        "pollTime": str(request.poll_ms),
-        "bornTime": str(request.born_ms),
-        "initMode": str(request.init_mode.value),
-        "expType": request.subscription.kind,
-        "exp": request.subscription.expression,
-        "order": bool_text(request.is_orderly),
-    }
-    if request.attempt_id:
-        fields["attemptId"] = request.attempt_id
-    return fields, ()
-
-
-def _decode_pop(fields: Fields, _: Buffer) -> PopMessages:
-    return PopMessages(
-        group=fields.text("consumerGroup"),
-        queue=queue_of(fields),
-        count_max=fields.int32("maxMsgNums"),
-        invisible_ms=fields.int64("invisibleTime"),
-        poll_ms=fields.int64("pollTime"),
-        born_ms=fields.int64("bornTime", 0),
-        # RocketMQ reads any number but 0 as MAX.
-        init_mode=_INIT_MODES.get(fields.int32("initMode", 0), InitMode.MAX),
-        subscription=Subscription(
-            fields.optional_text("exp") or "*", fields.text("expType", "").strip() or "TAG"
-        ),
-        is_orderly=fields.boolean("order", False),
-        attempt_id=fields.text("attemptId", ""),
+def _subscription_of(fields: Fields) -> Subscription:
+    return Subscription(
+        fields.optional_text("exp") or "*", fields.text("expType", "").strip() or "TAG"
     )
 
 
-def _encode_peek(request: PeekMessages) -> Encoded:
-    fields = {"consumerGroup": request.group, **queue_fields(request.queue)}
-    return {**fields, "maxMsgNums": str(request.count_max)}, ()
+def _write_subscription(target: dict[str, str], request: pop.PopMessages) -> None:
+    target["expType"] = request.subscription.kind
+    target["exp"] = request.subscription.expression
 
 
-def _decode_peek(fields: Fields, _: Buffer) -> PeekMessages:
-    return PeekMessages(fields.text("consumerGroup"), queue_of(fields), fields.int32("maxMsgNums"))
-
-
-def _encode_popped(_: PopMessages | PeekMessages, reply: PopReply) -> EncodedReply:
+def _encode_popped(_: pop.PopMessages | pop.PeekMessages, reply: PopReply) -> EncodedReply:
     fields = {
         "popTime": str(reply.pop_ms),
         "invisibleTime": str(reply.invisible_ms),
@@ -141,7 +102,7 @@ def _attempts_of(span: PoppedSpan) -> list[str]:
     return [*each, f"{kind} {queue} {min(span.attempts)}"]
 
 
-def _decode_popped(_: PopMessages | PeekMessages, reply: EncodedReply) -> PopReply:
+def _decode_popped(_: pop.PopMessages | pop.PeekMessages, reply: EncodedReply) -> PopReply:
     fields = Fields(reply.ext_fields)
     return PopReply(
         status=_STATUSES[reply.code],
@@ -192,93 +153,7 @@ def _offsets_of(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
-# --- waiting ---------------------------------------------------------------------------------
-
-
-def _encode_await(request: AwaitMessages) -> Encoded:
-    fields = {
-        "consumerGroup": request.group,
-        **queue_fields(request.queue),
-        "pollTime": str(request.poll_ms),
-        "bornTime": str(request.born_ms),
-        "order": bool_text(request.is_orderly),
-    }
-    if request.attempt_id:
-        fields["attemptId"] = request.attempt_id
-    return fields, ()
-
-
-def _decode_await(fields: Fields, _: Buffer) -> AwaitMessages:
-    return AwaitMessages(
-        group=fields.text("consumerGroup"),
-        queue=queue_of(fields),
-        poll_ms=fields.int64("pollTime"),
-        born_ms=fields.int64("bornTime", 0),
-        is_orderly=fields.boolean("order", False),
-        attempt_id=fields.text("attemptId", ""),
-    )
-
-
-def _encode_arrival(_: AwaitMessages, reply: AwaitMessagesReply) -> EncodedReply:
-    return success(
-        {"hasMsg": bool_text(reply.has_message), "pollingFull": bool_text(reply.is_polling_full)}
-    )
-
-
-def _decode_arrival(_: AwaitMessages, reply: EncodedReply) -> AwaitMessagesReply:
-    fields = Fields(reply.ext_fields)
-    return AwaitMessagesReply(fields.boolean("hasMsg", False), fields.boolean("pollingFull", False))
-
-
-def _decode_polling_count(_: GetPollingCount, reply: EncodedReply) -> PollingCountReply:
-    return PollingCountReply(Fields(reply.ext_fields).int32("pollingNum"))
-
-
-# --- acknowledgements and invisible times ----------------------------------------------------
-
-
-def _encode_ack(request: AckMessage | ChangeInvisibleTime) -> Encoded:
-    fields = {
-        "consumerGroup": request.group,
-        **queue_fields(request.queue),
-        "extraInfo": request.handle,
-        "offset": str(request.offset),
-    }
-    if isinstance(request, ChangeInvisibleTime):
-        fields["invisibleTime"] = str(request.invisible_ms)
-    return fields, ()
-
-
-def _decode_ack(fields: Fields, _: Buffer) -> AckMessage:
-    return AckMessage(
-        fields.text("consumerGroup"),
-        queue_of(fields),
-        fields.int64("offset"),
-        fields.text("extraInfo"),
-    )
-
-
-def _decode_change(fields: Fields, body: Buffer) -> ChangeInvisibleTime:
-    ack = _decode_ack(fields, body)
-    invisible_ms = fields.int64("invisibleTime")
-    return ChangeInvisibleTime(ack.group, ack.queue, ack.offset, ack.handle, invisible_ms)
-
-
-def _encode_changed(_: ChangeInvisibleTime, reply: InvisibleTimeReply) -> EncodedReply:
-    return success(
-        {
-            "popTime": str(reply.pop_ms),
-            "invisibleTime": str(reply.invisible_ms),
-            "reviveQid": str(reply.revive_queue),
-        }
-    )
-
-
-def _decode_changed(_: ChangeInvisibleTime, reply: EncodedReply) -> InvisibleTimeReply:
-    fields = Fields(reply.ext_fields)
-    return InvisibleTimeReply(
-        fields.int64("popTime"), fields.int64("invisibleTime"), fields.int32("reviveQid")
-    )
+# --- acknowledgements ------------------------------------------------------------------------
 
 
 def encode_bits(offsets: tuple[int, ...], start: int) -> str:
@@ -304,7 +179,7 @@ def decode_bits(text: str, start: int) -> tuple[int, ...]:
     return tuple(start + index for index in range(bits.bit_length()) if bits >> index & 1)
 
 
-def _encode_acks(request: AckMessages) -> Encoded:
+def _acks_json(request: AckMessages) -> tuple[bytes]:
     acks = [
         {
             "b": encode_bits(span.offsets, span.start),
@@ -319,16 +194,15 @@ def _encode_acks(request: AckMessages) -> Encoded:
         }
         for span in request.spans
     ]
-    fields = {"bname": request.broker} if request.broker else {}
     # Strict JSON without nulls: the same text at less cost, for a body per 32 messages.
     body = json.dumps(
         {"acks": acks, "brokerName": request.broker}, ensure_ascii=False, separators=(",", ":")
     )
-    return fields, (body.encode("utf-8", "replace"),)
+    return (body.encode("utf-8", "replace"),)
 
 
-def _decode_acks(_: Fields, body: Buffer) -> AckMessages:
-    request = json_object(body)
+def _acks_of(content: Buffer) -> dict[str, object]:
+    request = json_object(content)
     spans, count = [], 0
     for item in member_objects(request, "acks"):
         retry, start = member_text(item, "r", "0"), member_int(item, "so")
@@ -351,22 +225,49 @@ def _decode_acks(_: Fields, body: Buffer) -> AckMessages:
                 offsets=offsets,
             )
         )
-    return AckMessages(member_text(request, "brokerName", ""), tuple(spans))
+    return {"broker": member_text(request, "brokerName", ""), "spans": tuple(spans)}
 
 
-POP_CODECS: Final = (
-    Codec(RequestCode.POP_MESSAGE, PopMessages, _encode_pop, _decode_pop, _encode_popped,
-          _decode_popped, frozenset(_STATUSES)),
-    Codec(RequestCode.PEEK_MESSAGE, PeekMessages, _encode_peek, _decode_peek, _encode_popped,
-          _decode_popped, frozenset(_STATUSES)),
-    Codec(RequestCode.NOTIFICATION, AwaitMessages, _encode_await, _decode_await, _encode_arrival,
-          _decode_arrival),
-    Codec(RequestCode.POLLING_INFO, GetPollingCount,
-          lambda request: ({"consumerGroup": request.group, **queue_fields(request.queue)}, ()),
-          lambda fields, _: GetPollingCount(fields.text("consumerGroup"), queue_of(fields)),
-          lambda _, reply: success({"pollingNum": str(reply.count)}), _decode_polling_count),
-    done_codec(RequestCode.ACK_MESSAGE, AckMessage, _encode_ack, _decode_ack),
-    done_codec(RequestCode.BATCH_ACK_MESSAGE, AckMessages, _encode_acks, _decode_acks),
-    Codec(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTime, _encode_ack,
-          _decode_change, _encode_changed, _decode_changed),
+_GROUP: Final = header.text("consumerGroup", "group")
+_COUNT: Final = header.int32("maxMsgNums", "count_max")
+_INVISIBLE: Final = header.int64("invisibleTime", "invisible_ms")
+_POLL: Final = header.int64("pollTime", "poll_ms")
+_BORN: Final = header.int64("bornTime", "born_ms", 0)
+_ORDERLY: Final = header.boolean("order", "is_orderly")
+_ATTEMPT: Final = header.optional("attemptId", "attempt_id")
+_ACK: Final[tuple[HeaderField, ...]] = (
+    _GROUP,
+    header.QUEUE,
+    header.text("extraInfo", "handle"),
+    header.int64("offset"),
+)
+# Only proxies read it: the body names the broker, too.
+_WRITTEN_BROKER: Final[HeaderField] = Field("", None, header.BROKER.write)
+_POPPED: Final = Answer(_encode_popped, _decode_popped, frozenset(_STATUSES))
+
+CODECS: Final = (
+    Codec(RequestCode.POP_MESSAGE,
+          layout(pop.PopMessages, _GROUP, header.QUEUE, _COUNT, _INVISIBLE, _POLL, _BORN,
+                 # RocketMQ reads any number but 0 as MAX.
+                 field("initMode", "init_mode",
+                       lambda fields: _INIT_MODES.get(fields.int32("initMode", 0), InitMode.MAX),
+                       lambda mode: str(mode.value)),
+                 Field("subscription", _subscription_of, _write_subscription),
+                 _ORDERLY, _ATTEMPT),
+          _POPPED),
+    Codec(RequestCode.PEEK_MESSAGE, layout(pop.PeekMessages, _GROUP, header.QUEUE, _COUNT),
+          _POPPED),
+    Codec(RequestCode.NOTIFICATION,
+          layout(pop.AwaitMessages, _GROUP, header.QUEUE, _POLL, _BORN, _ORDERLY, _ATTEMPT),
+          answer(pop.AwaitMessagesReply, header.boolean("hasMsg", "has_message"),
+                 header.boolean("pollingFull", "is_polling_full"))),
+    Codec(RequestCode.POLLING_INFO, layout(pop.GetPollingCount, _GROUP, header.QUEUE),
+          answer(pop.PollingCountReply, header.int32("pollingNum", "count"))),
+    Codec(RequestCode.ACK_MESSAGE, layout(pop.AckMessage, *_ACK), DONE),
+    Codec(RequestCode.BATCH_ACK_MESSAGE,
+          layout(AckMessages, _WRITTEN_BROKER, body=Content(_acks_json, _acks_of)), DONE),
+    Codec(RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+          layout(pop.ChangeInvisibleTime, *_ACK, _INVISIBLE),
+          answer(pop.InvisibleTimeReply, header.int64("popTime", "pop_ms"), _INVISIBLE,
+                 header.int32("reviveQid", "revive_queue"))),
 )  # fmt: skip

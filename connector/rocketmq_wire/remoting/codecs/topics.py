@@ -6,149 +6,103 @@ needs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from rocketmq_wire.codes import CLIENT_VERSION, RequestCode
+from rocketmq_wire.codes import CLIENT_VERSION, RequestCode, ResponseCode
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import (
-    Json,
-    ObjectKeyed,
     as_object,
-    member_bool,
+    json_object,
     member_int,
     member_object,
-    member_objects,
     member_text,
-    member_texts,
 )
-from rocketmq_wire.model import DEFAULT_TOPIC, Buffer, QueueSet, QueueStats, Route, TopicConfig
-from rocketmq_wire.remoting.codecs.brokers import broker_json, broker_of
-from rocketmq_wire.remoting.codecs.fields import (
+from rocketmq_wire.model import (
+    DEFAULT_TOPIC,
+    Buffer,
+    QueueSet,
+    QueueStats,
+    Route,
+    TopicConfig,
+)
+from rocketmq_wire.remoting.codecs import body, header
+from rocketmq_wire.remoting.codecs.brokers import BROKER
+from rocketmq_wire.remoting.codecs.layouts import (
+    DONE,
+    Answer,
     Codec,
     Encoded,
     EncodedReply,
     Fields,
-    bool_text,
-    done_codec,
-    json_body,
-    json_bytes,
-    no_fields,
-    success,
+    Layout,
+    answer,
+    constant,
+    field,
+    layout,
+    read_only,
 )
-from rocketmq_wire.remoting.codecs.json_bodies import queue_key, queue_of_key
-from rocketmq_wire.requests.topics import (
-    CreateTopic,
-    DeleteTopic,
-    DeleteTopicFromNameServer,
-    GetRoute,
-    GetTopicConfig,
-    GetTopicStats,
-    ListTopicConfigs,
-    ListTopics,
-    RouteReply,
-    TopicConfigsReply,
-    TopicsReply,
-    TopicStatsReply,
-)
+from rocketmq_wire.requests import topics
 
 # --- routes ----------------------------------------------------------------------------------
 
 
-def _encode_get_route(request: GetRoute) -> Encoded:
-    return {"topic": request.topic}, ()
-
-
-def _decode_get_route(fields: Fields, _: Buffer) -> GetRoute:
+def _reads_standard_json(fields: Fields) -> bool:
     is_asked = fields.boolean("acceptStandardJsonOnly", False)
-    return GetRoute(fields.text("topic"), is_asked or fields.version >= CLIENT_VERSION)
+    return is_asked or fields.version >= CLIENT_VERSION
 
 
-def _encode_route(request: GetRoute, reply: RouteReply) -> EncodedReply:
-    route = reply.route
-    body: dict[str, Json] = {
-        "brokerDatas": [broker_json(broker) for broker in route.brokers],
-        "filterServerTable": {},
-        "orderTopicConf": route.order_conf,
-        "queueDatas": [
-            {
-                "brokerName": queues.broker,
-                "perm": queues.permission,
-                "readQueueNums": queues.read_queue_count,
-                "topicSysFlag": queues.topic_sys_flag,
-                "writeQueueNums": queues.write_queue_count,
-            }
-            for queues in route.queue_sets
-        ],
-    }
-    text = json_bytes(body, quotes_integer_keys=request.standard_json)
-    return success()._replace(body=(text,))
+_QUEUE_SET: Final = body.Object(
+    QueueSet,
+    body.text("brokerName", "broker"),
+    body.integer("readQueueNums", "read_queue_count"),
+    body.integer("writeQueueNums", "write_queue_count"),
+    body.integer("perm", "permission"),
+    # Misspelt by name servers up to 4.8.
+    body.member("topicSysFlag", "topic_sys_flag", lambda owner, name: member_int(
+        owner, name, member_int(owner, "topicSynFlag", 0))),
+)  # fmt: skip
+_ROUTE: Final = body.Object(
+    Route,
+    body.objects("queueDatas", "queue_sets", _QUEUE_SET),
+    body.objects("brokerDatas", "brokers", BROKER),
+    body.member("orderTopicConf", "order_conf",
+                lambda owner, name: member_text(owner, name, "") or None),
+    constant("filterServerTable", {}),
+)  # fmt: skip
 
 
-def _decode_route(request: GetRoute, reply: EncodedReply) -> RouteReply:
-    route = json_body(reply)
+def _encode_route(request: topics.GetRoute, reply: topics.RouteReply) -> EncodedReply:
+    route = _ROUTE.write(reply.route)
+    text = body.json_bytes(route, quotes_integer_keys=request.standard_json)
+    return EncodedReply(ResponseCode.SUCCESS, None, {}, (text,))
+
+
+def _decode_route(request: topics.GetRoute, reply: EncodedReply) -> topics.RouteReply:
+    route = json_object(reply.body[0])
     if member_object(route, "topicQueueMappingByBroker"):
         raise RemoteProtocolError(f"topic {request.topic} is a static one, which is not supported")
-    queue_sets = tuple(
-        QueueSet(
-            broker=member_text(queues, "brokerName"),
-            read_queue_count=member_int(queues, "readQueueNums"),
-            write_queue_count=member_int(queues, "writeQueueNums"),
-            permission=member_int(queues, "perm"),
-            # Misspelt by name servers up to 4.8.
-            topic_sys_flag=member_int(
-                queues, "topicSysFlag", member_int(queues, "topicSynFlag", 0)
-            ),
-        )
-        for queues in member_objects(route, "queueDatas")
-    )
-    brokers = tuple(broker_of(broker) for broker in member_objects(route, "brokerDatas"))
-    order_conf = member_text(route, "orderTopicConf", "") or None
-    return RouteReply(Route(queue_sets, brokers, order_conf))
+    return topics.RouteReply(_ROUTE.read(route))
 
 
 # --- topics ----------------------------------------------------------------------------------
 
 
-def _encode_topics(_: ListTopics, reply: TopicsReply) -> EncodedReply:
-    return success(body={"topicList": list(reply.topics)})
-
-
-def _decode_topics(_: ListTopics, reply: EncodedReply) -> TopicsReply:
-    return TopicsReply(tuple(sorted(member_texts(json_body(reply), "topicList"))))
-
-
-def _encode_create(request: CreateTopic) -> Encoded:
-    config = request.config
-    fields = {
-        "topic": config.name,
-        "defaultTopic": request.default_topic,
-        "readQueueNums": str(config.read_queue_count),
-        "writeQueueNums": str(config.write_queue_count),
-        "perm": str(config.permission),
-        "topicFilterType": config.filter_kind,
-        "topicSysFlag": str(config.sys_flag),
-        "order": bool_text(config.is_ordered),
-    }
-    if config.attributes:
-        fields["attributes"] = ",".join(
-            f"+{name}={value}" for name, value in config.attributes.items()
-        )
-    return fields, ()
-
-
-def _decode_create(fields: Fields, _: Buffer) -> CreateTopic:
-    config = TopicConfig(
-        name=fields.text("topic"),
-        read_queue_count=fields.int32("readQueueNums"),
-        write_queue_count=fields.int32("writeQueueNums"),
-        permission=fields.int32("perm"),
-        filter_kind=fields.text("topicFilterType", "SINGLE_TAG"),
-        sys_flag=fields.int32("topicSysFlag", 0),
-        is_ordered=fields.boolean("order", False),
-        attributes=_added_attributes(fields.text("attributes", "")),
-    )
-    return CreateTopic(config, fields.text("defaultTopic", DEFAULT_TOPIC))
+_CONFIG_FIELDS: Final = layout(
+    TopicConfig,
+    header.text("topic", "name"),
+    header.int32("readQueueNums", "read_queue_count"),
+    header.int32("writeQueueNums", "write_queue_count"),
+    header.int32("perm", "permission"),
+    header.text("topicFilterType", "filter_kind", "SINGLE_TAG"),
+    header.int32("topicSysFlag", "sys_flag", 0),
+    header.boolean("order", "is_ordered"),
+    field(
+        "attributes",
+        "attributes",
+        lambda fields: _added_attributes(fields.text("attributes", "")),
+        lambda found: ",".join(f"+{name}={value}" for name, value in found.items()) or None,
+    ),
+)
 
 
 def _added_attributes(text: str) -> dict[str, str]:
@@ -161,102 +115,80 @@ def _added_attributes(text: str) -> dict[str, str]:
     return added
 
 
-def _config_json(config: TopicConfig) -> Json:
-    return {
-        "attributes": dict(config.attributes),
-        "order": config.is_ordered,
-        "perm": config.permission,
-        "readQueueNums": config.read_queue_count,
-        "topicFilterType": config.filter_kind,
-        "topicName": config.name,
-        "topicSysFlag": config.sys_flag,
-        "writeQueueNums": config.write_queue_count,
-    }
+def _encode_create(request: topics.CreateTopic) -> Encoded:
+    fields, _ = _CONFIG_FIELDS.encode(request.config)
+    return {"topic": request.config.name, "defaultTopic": request.default_topic, **fields}, ()
 
 
-def _config_of(config: Mapping[str, Json], name: str) -> TopicConfig:
-    attributes = member_object(config, "attributes")
-    return TopicConfig(
-        name=member_text(config, "topicName", name),
-        read_queue_count=member_int(config, "readQueueNums"),
-        write_queue_count=member_int(config, "writeQueueNums"),
-        permission=member_int(config, "perm"),
-        filter_kind=member_text(config, "topicFilterType", "SINGLE_TAG"),
-        sys_flag=member_int(config, "topicSysFlag", 0),
-        is_ordered=member_bool(config, "order", False),
-        attributes={key: member_text(attributes, key) for key in attributes},
-    )
+def _decode_create(fields: Fields, content: Buffer) -> topics.CreateTopic:
+    config = _CONFIG_FIELDS.decode(fields, content)
+    return topics.CreateTopic(config, fields.text("defaultTopic", DEFAULT_TOPIC))
 
 
-def _encode_configs(_: ListTopicConfigs, reply: TopicConfigsReply) -> EncodedReply:
-    table: dict[str, Json] = {config.name: _config_json(config) for config in reply.configs}
-    version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
-    return success(body={"dataVersion": version, "topicConfigTable": table})
+_CONFIG: Final = body.Object(
+    TopicConfig,
+    body.texts_by_name("attributes", "attributes"),
+    body.text("topicName", "name"),
+    body.integer("readQueueNums", "read_queue_count"),
+    body.integer("writeQueueNums", "write_queue_count"),
+    body.integer("perm", "permission"),
+    body.text("topicFilterType", "filter_kind", "SINGLE_TAG"),
+    body.integer("topicSysFlag", "sys_flag", 0),
+    body.boolean("order", "is_ordered"),
+)
 
 
-def _decode_configs(_: ListTopicConfigs, reply: EncodedReply) -> TopicConfigsReply:
-    table = member_object(json_body(reply), "topicConfigTable")
-    configs = (
-        _config_of(as_object(value, "topicConfigTable"), name)
-        for name, value in sorted(table.items())
-    )
-    return TopicConfigsReply(tuple(configs))
+def _config_of(config: body.JsonObject, name: str) -> TopicConfig:
+    """The configuration of a topic whose name it may leave out."""
+    is_named = config.get("topicName") is not None
+    return _CONFIG.read(config if is_named else {**config, "topicName": name})
 
 
-def _encode_config(_: GetTopicConfig, reply: TopicConfigsReply) -> EncodedReply:
+def _configs_of(owner: body.JsonObject, name: str) -> tuple[TopicConfig, ...]:
+    table = member_object(owner, name)
+    return tuple([_config_of(as_object(table[topic], name), topic) for topic in sorted(table)])
+
+
+def _encode_config(_: topics.GetTopicConfig, reply: topics.TopicConfigsReply) -> EncodedReply:
     (config,) = reply.configs
-    return success(body=_config_json(config))
+    content = body.json_bytes(_CONFIG.write(config))
+    return EncodedReply(ResponseCode.SUCCESS, None, {}, (content,))
 
 
-def _decode_config(request: GetTopicConfig, reply: EncodedReply) -> TopicConfigsReply:
-    return TopicConfigsReply((_config_of(json_body(reply), request.topic),))
+def _decode_config(request: topics.GetTopicConfig, reply: EncodedReply) -> topics.TopicConfigsReply:
+    return topics.TopicConfigsReply((_config_of(json_object(reply.body[0]), request.topic),))
 
 
-def _encode_topic_stats(_: GetTopicStats, reply: TopicStatsReply) -> EncodedReply:
-    table = ObjectKeyed(
-        {
-            queue_key(queue): {
-                "lastUpdateTimestamp": stats.updated_ms,
-                "maxOffset": stats.end,
-                "minOffset": stats.start,
-            }
-            for queue, stats in reply.queues.items()
-        }
-    )
-    return success(body={"offsetTable": table, "topicPutTps": 0.0})
+_CONFIGS: Final = body.members(
+    constant("dataVersion", body.NO_VERSION),
+    body.member("topicConfigTable", "configs", _configs_of,
+                lambda configs: {config.name: _CONFIG.write(config) for config in configs}),
+)  # fmt: skip
+_STATS: Final = body.Object(
+    QueueStats,
+    body.integer("minOffset", "start"),
+    body.integer("maxOffset", "end"),
+    body.integer("lastUpdateTimestamp", "updated_ms", 0),
+)
 
-
-def _decode_topic_stats(_: GetTopicStats, reply: EncodedReply) -> TopicStatsReply:
-    queues = {}
-    for key, value in member_object(json_body(reply), "offsetTable").items():
-        stats = as_object(value, "offsetTable")
-        queues[queue_of_key(key)] = QueueStats(
-            start=member_int(stats, "minOffset"),
-            end=member_int(stats, "maxOffset"),
-            updated_ms=member_int(stats, "lastUpdateTimestamp", 0),
-        )
-    return TopicStatsReply(queues)
-
-
-TOPIC_CODECS: Final = (
-    Codec(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRoute, _encode_get_route, _decode_get_route,
-          _encode_route, _decode_route),
-    Codec(RequestCode.GET_ALL_TOPIC_LIST, ListTopics, no_fields, lambda _, __: ListTopics(),
-          _encode_topics, _decode_topics),
-    done_codec(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicFromNameServer,
-               lambda request: ({"topic": request.topic}, ()),
-               lambda fields, _: DeleteTopicFromNameServer(fields.text("topic"))),
-    done_codec(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopic, _encode_create, _decode_create),
-    done_codec(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopic,
-               lambda request: ({"topic": request.topic}, ()),
-               lambda fields, _: DeleteTopic(fields.text("topic"))),
-    Codec(RequestCode.GET_ALL_TOPIC_CONFIG, ListTopicConfigs, no_fields,
-          lambda _, __: ListTopicConfigs(), _encode_configs, _decode_configs),
-    Codec(RequestCode.GET_TOPIC_CONFIG, GetTopicConfig,
-          lambda request: ({"topic": request.topic}, ()),
-          lambda fields, _: GetTopicConfig(fields.text("topic")), _encode_config, _decode_config),
-    Codec(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStats,
-          lambda request: ({"topic": request.topic}, ()),
-          lambda fields, _: GetTopicStats(fields.text("topic")), _encode_topic_stats,
-          _decode_topic_stats),
+CODECS: Final = (
+    Codec(RequestCode.GET_ROUTEINFO_BY_TOPIC,
+          layout(topics.GetRoute, header.text("topic"),
+                 read_only("standard_json", _reads_standard_json)),
+          Answer(_encode_route, _decode_route)),
+    Codec(RequestCode.GET_ALL_TOPIC_LIST, layout(topics.ListTopics),
+          answer(topics.TopicsReply, body=body.members(body.texts("topicList", "topics")))),
+    Codec(RequestCode.DELETE_TOPIC_IN_NAMESRV,
+          layout(topics.DeleteTopicFromNameServer, header.text("topic")), DONE),
+    Codec(RequestCode.UPDATE_AND_CREATE_TOPIC,
+          Layout(topics.CreateTopic, _encode_create, _decode_create), DONE),
+    Codec(RequestCode.DELETE_TOPIC_IN_BROKER, layout(topics.DeleteTopic, header.text("topic")),
+          DONE),
+    Codec(RequestCode.GET_ALL_TOPIC_CONFIG, layout(topics.ListTopicConfigs),
+          answer(topics.TopicConfigsReply, body=_CONFIGS)),
+    Codec(RequestCode.GET_TOPIC_CONFIG, layout(topics.GetTopicConfig, header.text("topic")),
+          Answer(_encode_config, _decode_config)),
+    Codec(RequestCode.GET_TOPIC_STATS_INFO, layout(topics.GetTopicStats, header.text("topic")),
+          answer(topics.TopicStatsReply, body=body.members(
+              body.by_queue("offsetTable", "queues", _STATS), constant("topicPutTps", 0.0)))),
 )  # fmt: skip

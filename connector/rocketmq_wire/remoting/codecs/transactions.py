@@ -6,75 +6,36 @@ from typing import Final
 
 from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.model import Buffer
-from rocketmq_wire.remoting.codecs.fields import (
-    BROKER_NAME,
-    Encoded,
-    Fields,
-    bool_text,
-    done_codec,
-    topic_fields,
-)
+from rocketmq_wire.remoting.codecs import header
+from rocketmq_wire.remoting.codecs.layouts import DONE, RECORD, Codec, Fields, field, layout
 from rocketmq_wire.requests.transactions import CheckTransaction, EndTransaction, Resolution
 
 _RESOLUTIONS: Final = {resolution.value: resolution for resolution in Resolution}
 
 
-def _encode_end(request: EndTransaction) -> Encoded:
-    fields = {
-        "producerGroup": request.group,
-        "tranStateTableOffset": str(request.half_offset),
-        "commitLogOffset": str(request.position),
-        "commitOrRollback": str(request.resolution.value),
-        "fromTransactionCheck": bool_text(request.is_from_check),
-        "msgId": request.message_id,
-        "transactionId": request.transaction_id,
-    }
-    return {**fields, **topic_fields(request.topic, request.broker)}, ()
-
-
-def _decode_end(fields: Fields, _: Buffer) -> EndTransaction:
+def _resolution_of(fields: Fields) -> Resolution:
     value = fields.int32("commitOrRollback")
     if value not in _RESOLUTIONS:
         raise RemoteProtocolError(f"commitOrRollback is {value}: neither 0, 8 nor 12")
-    return EndTransaction(
-        group=fields.text("producerGroup"),
-        half_offset=fields.int64("tranStateTableOffset"),
-        position=fields.int64("commitLogOffset"),
-        resolution=_RESOLUTIONS[value],
-        message_id=fields.text("msgId", ""),
-        transaction_id=fields.text("transactionId", ""),
-        topic=fields.text("topic", ""),
-        is_from_check=fields.boolean("fromTransactionCheck", False),
-        broker=fields.text(BROKER_NAME, ""),
-    )
+    return _RESOLUTIONS[value]
 
 
-def _encode_check(request: CheckTransaction) -> Encoded:
-    fields = {
-        "tranStateTableOffset": str(request.half_offset),
-        "commitLogOffset": str(request.position),
-        "msgId": request.message_id,
-        "transactionId": request.transaction_id,
-        "offsetMsgId": request.offset_message_id,
-    }
-    return {**fields, **topic_fields(request.topic, request.broker)}, (request.record,)
+_HALF: Final = header.int64("tranStateTableOffset", "half_offset")
+_POSITION: Final = header.int64("commitLogOffset", "position")
+_MESSAGE_ID: Final = header.text("msgId", "message_id", "")
+_TRANSACTION_ID: Final = header.text("transactionId", "transaction_id", "")
 
-
-def _decode_check(fields: Fields, body: Buffer) -> CheckTransaction:
-    return CheckTransaction(
-        half_offset=fields.int64("tranStateTableOffset"),
-        position=fields.int64("commitLogOffset"),
-        record=bytes(body),
-        topic=fields.text("topic", ""),
-        message_id=fields.text("msgId", ""),
-        transaction_id=fields.text("transactionId", ""),
-        offset_message_id=fields.text("offsetMsgId", ""),
-        broker=fields.text(BROKER_NAME, ""),
-    )
-
-
-TRANSACTION_CODECS: Final = (
-    done_codec(RequestCode.END_TRANSACTION, EndTransaction, _encode_end, _decode_end),
-    done_codec(RequestCode.CHECK_TRANSACTION_STATE, CheckTransaction, _encode_check, _decode_check),
+CODECS: Final = (
+    Codec(RequestCode.END_TRANSACTION,
+          layout(EndTransaction, header.text("producerGroup", "group"), _HALF, _POSITION,
+                 field("commitOrRollback", "resolution", _resolution_of,
+                              lambda resolution: str(resolution.value)),
+                 header.boolean("fromTransactionCheck", "is_from_check"), _MESSAGE_ID,
+                 _TRANSACTION_ID, header.optional("topic"), header.BROKER),
+          DONE),
+    Codec(RequestCode.CHECK_TRANSACTION_STATE,
+          layout(CheckTransaction, _HALF, _POSITION, _MESSAGE_ID, _TRANSACTION_ID,
+                 header.text("offsetMsgId", "offset_message_id", ""), header.optional("topic"),
+                 header.BROKER, body=RECORD),
+          DONE),
 )  # fmt: skip
