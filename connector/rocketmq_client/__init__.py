@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster, open_cluster
-    from rocketmq_client.consumer.common.flow_limits import FlowLimits
     from rocketmq_client.consumer.common.listener import (
         ConsumeContext,
         ConsumeStatus,
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from rocketmq_client.consumer.common.settings import (
         ConsumeFrom,
         ConsumerSettings,
+        FlowLimits,
         MessageModel,
         PopSettings,
     )
@@ -60,7 +60,7 @@ _LAZY = {
     "ConsumerSettings": "rocketmq_client.consumer.common.settings",
     "Credentials": "rocketmq_wire.signing",
     "EndOutcomeUnknownError": "rocketmq_client.errors",
-    "FlowLimits": "rocketmq_client.consumer.common.flow_limits",
+    "FlowLimits": "rocketmq_client.consumer.common.settings",
     "HalfMessage": "rocketmq_client.producer.half_messages",
     "LitePullConsumer": "rocketmq_client.consumer.lite_pull",
     "LossPolicy": "rocketmq_client.loss",

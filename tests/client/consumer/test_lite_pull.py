@@ -9,9 +9,8 @@ import pytest
 
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.allocation import Change
-from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings, FlowLimits
 from rocketmq_client.consumer.lite_pull import LitePullConsumer
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 from rocketmq_client.errors import ClientStateError

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rocketmq_client.consumer.allocation import Average, Strategy
-from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_wire.model import (
     DEAD_LETTER_PREFIX,
     GROUP_SIZE_MAX,
@@ -59,6 +58,35 @@ class ConsumeFrom(enum.Enum):
     LAST = "CONSUME_FROM_LAST_OFFSET"
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """Limits of one queue's messages that wait for consumption. Raises ValueError."""
+
+    count_max: int = 1_000
+    size_max: int = 100 * 1024 * 1024
+    span_max: int | None = 2_000
+    """The limit of the offsets' span; None in orderly consumption, which starts at the oldest."""
+    topic_count_max: int | None = None
+    """The limit of a topic, divided equally among its queues here; it replaces `count_max`."""
+    topic_size_max: int | None = None
+    """The limit of a topic, divided equally among its queues here; it replaces `size_max`."""
+
+    def __post_init__(self) -> None:
+        optional = (self.span_max, self.topic_count_max, self.topic_size_max)
+        limits = [self.count_max, self.size_max, *(one for one in optional if one is not None)]
+        if min(limits) < 1:
+            raise ValueError(f"limits of a queue must be at least 1, got {limits}")
+
+    def shared_by(self, queue_count: int) -> FlowLimits:
+        """The limits of one of a topic's queues; each queue may have one message or byte."""
+        count_max, size_max = self.count_max, self.size_max
+        if self.topic_count_max is not None:
+            count_max = max(1, self.topic_count_max // queue_count)
+        if self.topic_size_max is not None:
+            size_max = max(1, self.topic_size_max // queue_count)
+        return replace(self, count_max=count_max, size_max=size_max)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_wire.model import QueueId
 
 LOCK_AGE_MS_MAX: Final = 30_000
 """The age after which a queue lock is not trusted: soon another member may lock the queue."""
@@ -27,7 +26,6 @@ PULL_AGE_MS_MAX: Final = 120_000
 class ProcessQueue:
     """Not thread-safe: `OwnedQueue.lock` guards it."""
 
-    queue: QueueId
     next_begin: int
     """The offset of the next pull: earlier messages were pulled or did not match the filter."""
     pending: dict[int, ReceivedMessage] = field(default_factory=dict)

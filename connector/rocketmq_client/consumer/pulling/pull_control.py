@@ -1,4 +1,4 @@
-"""Decides when to pull from one queue, and what a reply means: pure.
+"""Decides when to pull from one queue, and how many messages: pure.
 
 over a limit                 pull after 50 ms, or when enough is consumed
 suspended                    after 1 s
@@ -15,11 +15,10 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from rocketmq_client.consumer.common.flow_limits import FlowLimits
+from rocketmq_client.consumer.common.settings import FlowLimits
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError
-from rocketmq_wire.requests.messages import PullReply, PullStatus
 
 FLOW_DELAY_MS: Final = 50
 SUSPENDED_DELAY_MS: Final = 1_000
@@ -29,6 +28,8 @@ BROKER_FLOW_DELAY_MS: Final = 20
 EMPTY_REPLY_DELAY_MS: Final = 200
 ILLEGAL_DELAY_MS: Final = 10_000
 FLOW_WARNING_EVERY: Final = 1_000
+# A pull of fewer messages costs more than it brings.
+_PULL_COUNT_MIN: Final = 32
 
 
 class Step(enum.Enum):
@@ -38,14 +39,6 @@ class Step(enum.Enum):
     WAIT = "wait until `not_before_ms`"
     REREAD = "the lock is new: read the committed offset before the first pull"
     STOP = "the member lost the queue"
-
-
-class PullOutcome(enum.Enum):
-    """The meaning of a pull's reply."""
-
-    MESSAGES = "decode the bodies"
-    NOTHING = "continue at the reply's next offset"
-    ILLEGAL = "continue at another offset: the queue does not have this one"
 
 
 @dataclass(slots=True)
@@ -87,7 +80,7 @@ class PullControl:
             return self._wait(now_ms, SUSPENDED_DELAY_MS)
         if not is_wanted:
             return self._wait(now_ms, UNLOCKED_DELAY_MS)
-        reason = "too many messages wait in all queues" if is_full else self.limits.exceeded(queue)
+        reason = "too many messages wait in all queues" if is_full else self._exceeded(queue)
         if reason is not None:
             self.flow_count += 1
             self.flow_reason = reason
@@ -114,13 +107,9 @@ class PullControl:
         if not queue.count:
             queue.next_begin = offset
 
-    def on_reply(self, reply: PullReply, now_ms: int) -> PullOutcome:
-        """Interpret a reply."""
+    def on_reply(self, now_ms: int) -> None:
         self.is_pulling = False
         self.not_before_ms = now_ms + self.interval_ms if self.interval_ms else 0
-        if reply.status is PullStatus.OFFSET_ILLEGAL:
-            return PullOutcome.ILLEGAL
-        return PullOutcome.MESSAGES if reply.status is PullStatus.FOUND else PullOutcome.NOTHING
 
     def on_empty_reply(self, now_ms: int, waited_ms: int) -> None:
         """Wait after an empty reply that came at once: such a broker does not hold pulls."""
@@ -137,16 +126,31 @@ class PullControl:
         """Check the limits after consumption; True if a waiting queue may be pulled from now."""
         if not self.is_flow_blocked or queue.count > self.limits.count_max // 2:
             return False
-        if self.limits.exceeded(queue) is not None:
+        if self._exceeded(queue) is not None:
             return False
         self.is_flow_blocked = False
         self.not_before_ms = 0
         return True
 
+    def room(self, queue: ProcessQueue, batch_size: int) -> int:
+        """How many messages to pull: as many as fit, but not a tiny number."""
+        return min(batch_size, max(self.limits.count_max - queue.count, _PULL_COUNT_MIN))
+
     @property
     def flow_warning_is_due(self) -> bool:
         """True for every thousandth delay: single delays are normal."""
         return self.is_flow_blocked and self.flow_count % FLOW_WARNING_EVERY == 0
+
+    def _exceeded(self, queue: ProcessQueue) -> str | None:
+        """The exceeded limit in words; None if the queue may be pulled from."""
+        limits = self.limits
+        if queue.count >= limits.count_max:
+            return f"{queue.count} messages wait, the limit is {limits.count_max}"
+        if queue.size >= limits.size_max:
+            return f"{queue.size} bytes wait, the limit is {limits.size_max}"
+        if limits.span_max is not None and queue.count and queue.span > limits.span_max:
+            return f"the offsets that wait span {queue.span}, the limit is {limits.span_max}"
+        return None
 
     def _wait(self, now_ms: int, delay_ms: int) -> Step:
         self.not_before_ms = now_ms + delay_ms

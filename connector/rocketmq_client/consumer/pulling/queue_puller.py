@@ -10,16 +10,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_pull, tags_of
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
-from rocketmq_client.consumer.pulling.pull_control import PullControl, PullOutcome, Step
+from rocketmq_client.consumer.pulling.pull_control import PullControl, Step
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
-from rocketmq_wire.requests.messages import LOST_REMARK, PullMessages, PullReply
+from rocketmq_wire.requests.messages import LOST_REMARK, PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.offsets import GetCommittedOffset, OffsetReply
 
 _LOG = logging.getLogger(__name__)
@@ -51,11 +50,6 @@ class OwnedQueue:
     is_replica_suggested: bool = False
     """The broker suggested a replica for the next pull."""
 
-    def filter_by(self, subscription: Subscription) -> None:
-        """Use another filter from the next pull on."""
-        self.subscription = subscription
-        self.tags = tags_of(subscription)
-
 
 @dataclass(slots=True)
 class PullCounts:
@@ -78,11 +72,14 @@ class QueuePuller:
         is_orderly: bool,
         on_messages: Callable[[OwnedQueue, list[ReceivedMessage]], None],
         on_illegal: Callable[[OwnedQueue, int], None],
-        subscription_of: Callable[[str], Subscription | None] | None = None,
+        subscription_of: Callable[[str], Subscription | None],
         is_full: Callable[[], bool] = lambda: False,
         commits_on_pull: bool = True,
     ) -> None:
-        """`subscription_of` a topic may change at any time; `is_full` pauses every queue."""
+        """`subscription_of` a topic may change at any time, and is None if it was just given up.
+
+        `is_full` pauses every queue.
+        """
         self._io = io
         self._settings = settings
         self._is_orderly = is_orderly
@@ -98,15 +95,13 @@ class QueuePuller:
 
     def own(self, queue: QueueId, start: int, subscription: Subscription) -> OwnedQueue:
         """Create a queue's state; `start` begins its pulls."""
-        limits: FlowLimits = self._settings.limits
+        limits = self._settings.limits
         if self._is_orderly:
             limits = replace(limits, span_max=None)
         is_locking = self._is_orderly and not self._settings.is_broadcasting
         control = PullControl(limits, is_locking, self._settings.pull_interval_ms)
-        process = ProcessQueue(queue, start, last_pull_ms=now_ms())
-        owned = OwnedQueue(queue, process, control, subscription, frozenset())
-        owned.filter_by(subscription)
-        return owned
+        process = ProcessQueue(start, last_pull_ms=now_ms())
+        return OwnedQueue(queue, process, control, subscription, tags_of(subscription))
 
     def start(self, owned: OwnedQueue) -> None:
         """Pull from the queue until it is dropped; a second call runs its next step at once."""
@@ -120,9 +115,9 @@ class QueuePuller:
 
     def _step(self, owned: OwnedQueue) -> None:
         control, time_ms = owned.control, now_ms()
-        wanted = self._wanted(owned)
+        wanted = self._subscription_of(owned.queue.topic)
         if wanted is not None and wanted != owned.subscription:
-            owned.filter_by(wanted)
+            owned.subscription, owned.tags = wanted, tags_of(wanted)
         with owned.lock:
             step = control.step(
                 owned.process,
@@ -150,12 +145,6 @@ class QueuePuller:
                 )
             self._step_later(owned)
 
-    def _wanted(self, owned: OwnedQueue) -> Subscription | None:
-        """The topic's current subscription; None if it was just given up."""
-        if self._subscription_of is None:
-            return owned.subscription
-        return self._subscription_of(owned.queue.topic)
-
     def _step_later(self, owned: OwnedQueue) -> None:
         if not owned.is_step_due:
             owned.is_step_due = True
@@ -174,7 +163,7 @@ class QueuePuller:
             group=settings.group,
             queue=owned.queue,
             start=process.next_begin,
-            count_max=owned.control.limits.room(process, settings.pull_batch_size),
+            count_max=owned.control.room(process, settings.pull_batch_size),
             subscription=owned.subscription,
             commit=done if done > 0 and is_at_master else None,
             suspend_ms=settings.suspend_ms if is_at_master else None,
@@ -200,12 +189,12 @@ class QueuePuller:
         self.counts.round_trip_ms += time_ms - sent_ms
         process.last_pull_ms, process.end = time_ms, result.end
         owned.is_replica_suggested = result.suggested_broker_id != MASTER_ID
-        outcome = control.on_reply(result, time_ms)
-        if outcome is PullOutcome.ILLEGAL:
+        control.on_reply(time_ms)
+        if result.status is PullStatus.OFFSET_ILLEGAL:
             self._on_illegal_offset(owned, start, result)
             return
         messages: list[ReceivedMessage] = []
-        if outcome is PullOutcome.MESSAGES:
+        if result.status is PullStatus.FOUND:
             try:
                 messages = decode_pull(result, owned.queue, owned.tags, self._settings.namespace)
             except RocketMQError as error:
@@ -288,6 +277,7 @@ class NoPulls(QueuePuller):
             is_orderly=False,
             on_messages=lambda *_: None,
             on_illegal=lambda *_: None,
+            subscription_of=lambda _: None,
         )
 
     def start(self, owned: OwnedQueue) -> None:

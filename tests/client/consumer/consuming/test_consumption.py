@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from rocketmq_client.consumer.common.flow_limits import FlowLimits
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.listener import (
     ConsumeContext,
@@ -18,7 +17,7 @@ from rocketmq_client.consumer.common.listener import (
     OrderlyStatus,
 )
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumerSettings, MessageModel
+from rocketmq_client.consumer.common.settings import ConsumerSettings, FlowLimits, MessageModel
 from rocketmq_client.consumer.consuming.consumption import (
     ConcurrentConsumption,
     OrderlyConsumption,
@@ -66,7 +65,7 @@ def pool() -> HandPool:
 
 
 def owned_queue(count: int) -> OwnedQueue:
-    process = ProcessQueue(QUEUE, 0)
+    process = ProcessQueue(0)
     process.add([received(offset) for offset in range(count)], count)
     process.is_locked, process.lock_ms = True, now_ms()
     return OwnedQueue(QUEUE, process, PullControl(FlowLimits()), Subscription(), frozenset())

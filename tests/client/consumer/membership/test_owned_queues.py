@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rocketmq_client.consumer.common.flow_limits import FlowLimits
-from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings, FlowLimits
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_wire.errors import BrokerError, DeadlineExceededError, RocketMQError, broker_error
@@ -41,6 +40,7 @@ class Member:
             is_orderly=is_orderly,
             on_messages=lambda *_: None,
             on_illegal=lambda owned, offset: self.owned_queues.correct(owned, offset),
+            subscription_of=TOPICS.get,
         )
         self.owned_queues = OwnedQueues(
             self.instance.as_instance(), settings, puller, is_orderly=is_orderly

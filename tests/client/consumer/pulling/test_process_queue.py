@@ -6,14 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
-from rocketmq_wire.model import QueueId
 from support.received_messages import received
-
-QUEUE = QueueId("T", "a", 0)
 
 
 def queue_with(*offsets: int, next_begin: int) -> ProcessQueue:
-    queue = ProcessQueue(QUEUE, 0)
+    queue = ProcessQueue(0)
     queue.add([received(offset) for offset in offsets], next_begin)
     return queue
 
@@ -64,7 +61,7 @@ def test_removing_twice_counts_once() -> None:
 
 
 def test_a_lock_that_was_not_renewed_is_not_trusted() -> None:
-    queue = ProcessQueue(QUEUE, 0, is_locked=True, lock_ms=1_000)
+    queue = ProcessQueue(0, is_locked=True, lock_ms=1_000)
     assert queue.is_lock_valid(31_000)
     assert not queue.is_lock_valid(31_001)
     queue.is_locked = False

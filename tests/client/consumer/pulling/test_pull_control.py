@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_client.consumer.common.flow_limits import FlowLimits
+from rocketmq_client.consumer.common.settings import FlowLimits
 from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
-from rocketmq_client.consumer.pulling.pull_control import PullControl, PullOutcome, Step
+from rocketmq_client.consumer.pulling.pull_control import PullControl, Step
 from rocketmq_wire.errors import ConnectionLostError, broker_error
-from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.messages import PullReply, PullStatus
 from support.received_messages import received
-
-QUEUE = QueueId("T", "a", 0)
 
 
 def step(control: PullControl, queue: ProcessQueue, now_ms: int) -> Step:
     return control.step(queue, now_ms, is_suspended=False)
-
-
-def answered(status: PullStatus) -> PullReply:
-    return PullReply(status, 7, 0, 9)
 
 
 def test_the_queues_of_a_topic_share_its_limits() -> None:
@@ -34,24 +26,10 @@ def test_the_queues_of_a_topic_share_its_limits() -> None:
 
 
 def test_one_pull_is_under_way_at_a_time() -> None:
-    control, queue = PullControl(FlowLimits()), ProcessQueue(QUEUE, 0)
+    control, queue = PullControl(FlowLimits()), ProcessQueue(0)
     assert [step(control, queue, 0), step(control, queue, 0)] == [Step.PULL, Step.WAIT]
-    assert control.on_reply(answered(PullStatus.FOUND), 5) is PullOutcome.MESSAGES
+    control.on_reply(5)
     assert step(control, queue, 5) is Step.PULL
-
-
-@pytest.mark.parametrize(
-    ("status", "outcome"),
-    [
-        (PullStatus.FOUND, PullOutcome.MESSAGES),
-        (PullStatus.NO_NEW_MESSAGE, PullOutcome.NOTHING),
-        (PullStatus.NO_MATCHED_MESSAGE, PullOutcome.NOTHING),
-        (PullStatus.OFFSET_ILLEGAL, PullOutcome.ILLEGAL),
-    ],
-)
-def test_every_status_has_its_outcome(status: PullStatus, outcome: PullOutcome) -> None:
-    control = PullControl(FlowLimits())
-    assert control.on_reply(answered(status), 0) is outcome
 
 
 @pytest.mark.parametrize(
@@ -63,7 +41,7 @@ def test_every_status_has_its_outcome(status: PullStatus, outcome: PullOutcome) 
     ],
 )
 def test_over_a_limit_the_queue_pauses_50_ms(limits: FlowLimits, reason: str) -> None:
-    control, queue = PullControl(limits), ProcessQueue(QUEUE, 0)
+    control, queue = PullControl(limits), ProcessQueue(0)
     queue.add([received(0), received(100)], 101)
     assert step(control, queue, 1_000) is Step.WAIT
     assert (control.not_before_ms, control.flow_reason) == (1_050, reason)
@@ -73,13 +51,13 @@ def test_over_a_limit_the_queue_pauses_50_ms(limits: FlowLimits, reason: str) ->
 
 
 def test_in_orderly_consumption_the_span_does_not_count() -> None:
-    queue = ProcessQueue(QUEUE, 0)
+    queue = ProcessQueue(0)
     queue.add([received(0), received(10_000)], 10_001)
     assert step(PullControl(FlowLimits(span_max=None)), queue, 0) is Step.PULL
 
 
 def test_consumption_ends_the_pause_once_half_is_consumed() -> None:
-    control, queue = PullControl(FlowLimits(count_max=4)), ProcessQueue(QUEUE, 0)
+    control, queue = PullControl(FlowLimits(count_max=4)), ProcessQueue(0)
     queue.add([received(offset) for offset in range(4)], 4)
     assert step(control, queue, 0) is Step.WAIT
     queue.remove(queue.first(1))
@@ -90,7 +68,7 @@ def test_consumption_ends_the_pause_once_half_is_consumed() -> None:
 
 
 def test_a_warning_is_due_every_thousand_times() -> None:
-    control, queue = PullControl(FlowLimits(count_max=1)), ProcessQueue(QUEUE, 0)
+    control, queue = PullControl(FlowLimits(count_max=1)), ProcessQueue(0)
     queue.add([received(0)], 1)
     due = []
     for turn in range(2_001):
@@ -101,27 +79,27 @@ def test_a_warning_is_due_every_thousand_times() -> None:
 
 
 def test_never_fewer_than_a_small_pulls_worth_is_asked_for() -> None:
-    limits, queue = FlowLimits(count_max=100), ProcessQueue(QUEUE, 0)
+    control, queue = PullControl(FlowLimits(count_max=100)), ProcessQueue(0)
     queue.add([received(offset) for offset in range(99)], 99)
-    assert limits.room(queue, 500) == 32
-    assert limits.room(queue, 16) == 16
-    assert limits.room(ProcessQueue(QUEUE, 0), 500) == 100
+    assert control.room(queue, 500) == 32
+    assert control.room(queue, 16) == 16
+    assert control.room(ProcessQueue(0), 500) == 100
 
 
 def test_a_suspended_queue_is_checked_every_second() -> None:
-    control, queue = PullControl(FlowLimits()), ProcessQueue(QUEUE, 0)
+    control, queue = PullControl(FlowLimits()), ProcessQueue(0)
     assert control.step(queue, 0, is_suspended=True) is Step.WAIT
     assert control.not_before_ms == 1_000
 
 
 def test_a_queue_whose_topic_is_not_subscribed_to_rests_3_s() -> None:
-    control, queue = PullControl(FlowLimits()), ProcessQueue(QUEUE, 0)
+    control, queue = PullControl(FlowLimits()), ProcessQueue(0)
     assert control.step(queue, 0, is_suspended=False, is_wanted=False) is Step.WAIT
     assert control.not_before_ms == 3_000
 
 
 def test_when_all_queues_together_hold_too_much_each_rests_50_ms() -> None:
-    control, queue = PullControl(FlowLimits()), ProcessQueue(QUEUE, 0)
+    control, queue = PullControl(FlowLimits()), ProcessQueue(0)
     assert control.step(queue, 0, is_suspended=False, is_full=True) is Step.WAIT
     assert (control.not_before_ms, control.flow_count) == (50, 1)
 
@@ -135,19 +113,19 @@ def test_errors_rest_3_s_and_the_brokers_flow_control_20_ms() -> None:
 
 
 def test_orderly_pulls_wait_for_the_lock_and_then_read_the_committed_offset() -> None:
-    control, queue = PullControl(FlowLimits(span_max=None), is_orderly=True), ProcessQueue(QUEUE, 5)
+    control, queue = PullControl(FlowLimits(span_max=None), is_orderly=True), ProcessQueue(5)
     assert step(control, queue, 0) is Step.WAIT
     assert control.not_before_ms == 3_000
     queue.is_locked, queue.lock_ms = True, 3_000
     assert step(control, queue, 3_000) is Step.REREAD
     control.on_reread(queue, 42, 3_001)
     assert (step(control, queue, 3_001), queue.next_begin) == (Step.PULL, 42)
-    control.on_reply(answered(PullStatus.NO_NEW_MESSAGE), 3_002)
+    control.on_reply(3_002)
     assert step(control, queue, 3_002) is Step.PULL
 
 
 def test_a_lost_lock_makes_the_queue_read_the_committed_offset() -> None:
-    control, queue = PullControl(FlowLimits(span_max=None), is_orderly=True), ProcessQueue(QUEUE, 5)
+    control, queue = PullControl(FlowLimits(span_max=None), is_orderly=True), ProcessQueue(5)
     queue.is_locked = True
     step(control, queue, 0)
     control.on_reread(queue, 5, 0)
@@ -157,7 +135,7 @@ def test_a_lost_lock_makes_the_queue_read_the_committed_offset() -> None:
 
 
 def test_a_failed_read_of_the_committed_offset_is_repeated_after_3_s() -> None:
-    control, queue = PullControl(FlowLimits(), is_orderly=True), ProcessQueue(QUEUE, 5)
+    control, queue = PullControl(FlowLimits(), is_orderly=True), ProcessQueue(5)
     queue.is_locked = True
     assert step(control, queue, 0) is Step.REREAD
     control.on_reread(queue, None, 0)
@@ -166,15 +144,15 @@ def test_a_failed_read_of_the_committed_offset_is_repeated_after_3_s() -> None:
 
 
 def test_a_pull_interval_rests_after_each_answer() -> None:
-    control, queue = PullControl(FlowLimits(), interval_ms=200), ProcessQueue(QUEUE, 0)
+    control, queue = PullControl(FlowLimits(), interval_ms=200), ProcessQueue(0)
     step(control, queue, 0)
-    control.on_reply(answered(PullStatus.FOUND), 10)
+    control.on_reply(10)
     assert step(control, queue, 209) is Step.WAIT
     assert step(control, queue, 210) is Step.PULL
 
 
 def test_a_dropped_queue_is_never_pulled_from() -> None:
-    queue = ProcessQueue(QUEUE, 0)
+    queue = ProcessQueue(0)
     queue.drop()
     assert step(PullControl(FlowLimits()), queue, 0) is Step.STOP
 
