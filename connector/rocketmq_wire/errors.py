@@ -17,6 +17,7 @@
         PublicRefusal                  a refusal of the public gRPC service
         WrongSettingsError             no connection is possible with these settings
             TlsError                   WrongPortError             ForkedError
+        InflateError                   a body does not decompress
         FilterWordsError               the broker is too old for a word of an SQL92 filter
         EvaluationError                an SQL92 filter cannot compare two values of a message
         TransportError                 the network failed; retryable
@@ -338,6 +339,10 @@ class FilterUnsupportedError(BrokerError):
             f"[ROCKETMQ_UNSUPPORTED.SQL92] {self.detail}. "
             "Set enablePropertyFilter=true at the broker, or select by tags."
         )
+
+
+class InflateError(RocketMQError):
+    """A body does not decompress, or to more than the limit; the text says which."""
 
 
 class FilterWordsError(RocketMQError):

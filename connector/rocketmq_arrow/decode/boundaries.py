@@ -59,16 +59,14 @@ def record_bounds(
 ) -> tuple[Positions, Positions]:
     """Starts and sizes of the records that fill `buffer`; `sizes` are little-endian int32.
 
-    Given sizes are compared with the records' own, unless the caller does that.
-
-    Raises:
-        CorruptRecordError: the sizes do not lead from the first byte exactly to the last.
+    Given sizes are compared with the records' own, unless the caller does that. Raises
+    CorruptRecordError if the sizes do not lead from the first byte exactly to the last.
     """
     data = np.frombuffer(buffer, np.uint8)
     if sizes is not None:
         starts, given = _given_bounds(data, sizes, where)
         if compares_sizes:
-            refuse_other_sizes(starts, given, _size_fields(data, starts), where)
+            refuse_other_sizes(starts, given, numbers_at(data, starts, ">i4"), where)
         return starts, given
     return _follow(data, _Chain(where, RECORD_SIZE_MIN, _MAGIC_SIZE))
 
@@ -76,8 +74,7 @@ def record_bounds(
 def entry_bounds(buffer: Buffer | Bytes, *, where: str) -> tuple[Positions, Positions]:
     """Starts and sizes of the entries that fill a batch body (see `rocketmq_wire.records.batch`).
 
-    Raises:
-        CorruptRecordError: the sizes do not lead from the first byte exactly to the last.
+    Raises CorruptRecordError if the sizes do not lead from the first byte exactly to the last.
     """
     # Magic and checksum of an entry are zero: 8 bytes to find the start of a later one by.
     return _follow(np.frombuffer(buffer, np.uint8), _Chain(where, ENTRY_SIZE_MIN, 8))
@@ -152,10 +149,6 @@ def refuse_other_sizes(
             int(starts[row]),
             f"the record's size is {stored[row]}, announced was {given[row]}",
         )
-
-
-def _size_fields(data: Bytes, starts: Positions) -> Positions:
-    return numbers_at(data, starts, ">i4").astype(np.int64)
 
 
 def _size_at(data: Bytes, position: int, chain: _Chain) -> int:

@@ -26,7 +26,7 @@ from rocketmq_arrow.columns import check_schema
 from rocketmq_arrow.decode.boundaries import record_bounds, refuse_other_sizes
 from rocketmq_arrow.decode.checksums import wrong_bodies
 from rocketmq_arrow.decode.column_builders import ColumnValues
-from rocketmq_arrow.decode.inflate import INFLATED_SIZE_MAX, InflateError, inflate
+from rocketmq_arrow.decode.inflate import INFLATED_SIZE_MAX, inflate
 from rocketmq_arrow.decode.layout import (
     CRC_AT,
     QUEUE_AT,
@@ -48,7 +48,7 @@ from rocketmq_arrow.kernels.gather import (
     take_binary,
 )
 from rocketmq_arrow.kernels.numpy_arrays import array_of, mask_of, text_array
-from rocketmq_wire.errors import CorruptRecordError
+from rocketmq_wire.errors import CorruptRecordError, InflateError
 from rocketmq_wire.model import Buffer, QueueId
 from rocketmq_wire.records.record import FLAG_COMPRESSED, FLAG_INNER_BATCH
 
@@ -69,11 +69,7 @@ class CorruptPolicy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """What to decode; `schema` is exactly what the batches will have.
-
-    Raises:
-        ValueError: the schema names an unknown or mistyped column, or a limit is out of range.
-    """
+    """What to decode; `schema` is exactly what the batches will have. Raises ValueError."""
 
     schema: pa.Schema
     check_crc: bool = True
@@ -130,8 +126,7 @@ class Decoder:
     ) -> Iterator[pa.RecordBatch]:
         """Yields the records of `[start, end)` in `body`; `sizes` as the transport gave them.
 
-        Raises:
-            CorruptRecordError: the framing is torn, or a record is damaged under FAIL.
+        Raises CorruptRecordError if the framing is torn, or a record is damaged under FAIL.
         """
         data = np.frombuffer(body, np.uint8)
         uniform = self._decode_uniform(queue, (start, end), data, sizes)
@@ -205,15 +200,12 @@ class Decoder:
     def _judge_headers(self, chunk: _Chunk) -> None:
         layout, queue = chunk.layout, chunk.queue
         queues = layout.field(">i4", QUEUE_AT)
-        is_other_queue = queues != queue.index
-        if is_other_queue.any():
-            for row in np.flatnonzero(is_other_queue):
-                chunk.reasons.setdefault(int(row), f"the record is of queue {queues[row]}")
-        if (layout.header[:, SYS_FLAG_AT + 3] & FLAG_INNER_BATCH).any():
-            for row in np.flatnonzero(layout.header[:, SYS_FLAG_AT + 3] & FLAG_INNER_BATCH):
-                chunk.reasons.setdefault(
-                    int(row), "the record is an inner batch (BatchCQ topic), which is not supported"
-                )
+        for row in np.flatnonzero(queues != queue.index):
+            chunk.reasons.setdefault(int(row), f"the record is of queue {queues[row]}")
+        for row in np.flatnonzero(layout.header[:, SYS_FLAG_AT + 3] & FLAG_INNER_BATCH):
+            chunk.reasons.setdefault(
+                int(row), "the record is an inner batch (BatchCQ topic), which is not supported"
+            )
 
     def _decode_chunk(self, chunk: _Chunk) -> Iterator[pa.RecordBatch]:
         self._keep_tags(chunk)

@@ -1,35 +1,18 @@
-"""Checks the checksums of bodies and inflates the compressed ones.
-
-CRC-32 over 100-byte bodies, nanoseconds a body, slicing included: 75 with `isal` over the bytes
-objects that Arrow makes of its array (19 of it for making them), 160 with `isal` over slices of one
-buffer, 190 with `zlib` over the same objects. So: Arrow's objects, and isal where it is installed.
-The objects are made a thousand at a time, to stay in the cache, and the sums go into an `array`,
-which keeps no integer objects: a fifth less.
-"""
+"""Inflates compressed bodies."""
 
 from __future__ import annotations
 
 import zlib
-from array import array
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rocketmq_arrow.decode.layout import CRC_MASK
 from rocketmq_arrow.kernels.lazy_pyarrow import pa
-from rocketmq_arrow.kernels.numpy_arrays import byte_strings
+from rocketmq_wire.errors import InflateError
 from rocketmq_wire.records.record import (
     COMPRESSION_LZ4,
     COMPRESSION_ZLIB,
     COMPRESSION_ZSTD,
     FLAG_COMPRESSION_MASK,
 )
-
-try:
-    from isal.isal_zlib import crc32
-except ImportError:
-    from zlib import crc32
 
 # A producer refuses bodies over 4 MiB before it compresses them; brokers may be set to take more.
 INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
@@ -42,28 +25,13 @@ _SNIFFED: Final = {
     b"\x04\x22\x4d\x18": "lz4",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
-_OBJECTS_AT_ONCE: Final = 1_000
 _READ_SIZE: Final = 256 * 1024
-
-
-class InflateError(ValueError):
-    """A body does not decompress, or to more than the limit; the text says which."""
-
-
-def body_crcs(bodies: pa.BinaryArray) -> NDArray[np.int64]:
-    """The CRC-32 of each body as records store it: 31 bits."""
-    crcs = array("I")
-    for first in range(0, len(bodies), _OBJECTS_AT_ONCE):
-        piece = bodies[first : first + _OBJECTS_AT_ONCE]
-        crcs.extend(map(crc32, byte_strings(piece)))
-    return np.frombuffer(crcs, np.uint32).astype(np.int64) & CRC_MASK
 
 
 def inflate(body: bytes, sys_flag: int, size_max: int) -> bytes:
     """A compressed body as the producer had it.
 
-    Raises:
-        InflateError: the type is unknown, the stream is damaged, or it yields over `size_max`.
+    Raises InflateError: the type is unknown, the stream damaged, or it yields over `size_max`.
     """
     codec = _codec_of(body, sys_flag)
     if codec in ("zlib", "gzip"):

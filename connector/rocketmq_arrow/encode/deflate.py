@@ -1,4 +1,4 @@
-"""Compresses bodies as producers do, and says which: the counterpart of `bodies.inflate`.
+"""Compresses bodies as producers do, and says which: the counterpart of `decode.inflate`.
 
 A body stays as it is when it is small, or would not shrink. LZ4 is a frame of independent blocks,
 since Java's LZ4 reads no others: `04224D18 60 70 73`, blocks of up to 4 MiB with their sizes, 0.

@@ -101,10 +101,8 @@ class RecordBlock:
     ) -> None:
         """Writes queue, offsets, positions, store time and store host.
 
-        Offsets are consecutive from a number on, or given for each record, as queues may be.
-
-        Raises:
-            LocalProtocolError: the host's address is longer or shorter than the records' ones.
+        Offsets are consecutive from a number on, or given for each record, as queues may be. Raises
+        LocalProtocolError if the host's address is longer or shorter than the records' ones.
         """
         starts, buffer = self.starts, self.buffer
         if len(starts) == 1 and isinstance(queue_index, int) and isinstance(queue_offset, int):
@@ -145,9 +143,8 @@ class BatchPart(NamedTuple):
 def join_records(parts: Sequence[tuple[Buffer, Buffer]]) -> tuple[bytearray, bytes]:
     """Several senders' records and sizes as one buffer of records, writable, and its sizes.
 
-    Raises:
-        CorruptRecordError: one sender's sizes do not add up to what it sent: taken together they
-            might, and a record would be half of one sender's, half of the other's.
+    Raises CorruptRecordError if one sender's sizes do not add up to what it sent: taken together
+    they might, and a record would be half of one sender's, half of the other's.
     """
     for records, sizes in parts:
         sizes_size = memoryview(sizes).nbytes
@@ -170,10 +167,8 @@ def block_from_records(
     """A block of records that a sender laid out, checked. The buffer is copied, or with
     `takes_over`, if it can be written to, becomes the block's own.
 
-    All records must be of one topic: `topic` where it is known, else that of the first.
-
-    Raises:
-        CorruptRecordError: the framing is torn, or a record is not one that may be stored.
+    All records must be of one topic: `topic` where it is known, else that of the first. Raises
+    CorruptRecordError if the framing is torn, or a record is not one that may be stored.
     """
     starts, record_sizes = record_bounds(buffer, sizes, where=_RECORDS)
     if not len(starts):
@@ -207,21 +202,13 @@ def block_from_batches(
 
     Their records' fixed fields must be of one size: born hosts of one kind.
 
-    Raises:
-        CorruptRecordError: one of the bodies is torn, hostile or empty.
-        LocalProtocolError: topic, properties or the whole do not fit into records.
+    Raises CorruptRecordError if one of the bodies is torn, hostile or empty, and LocalProtocolError
+    if topic, properties or the whole do not fit into records.
     """
     topic_bytes = topic_field(topic)
     templates = [
-        fixed_fields(
-            topic,
-            queue_index=part.queue_index,
-            sys_flag=part.sys_flag,
-            born_ms=part.born_ms,
-            born_host=part.born_host,
-            store_host=store_host,
-        )
-        for part in parts
+        fixed_fields(topic, p.born_host, store_host, p.queue_index, p.sys_flag, p.born_ms)
+        for p in parts
     ]
     few = _few_of(parts, templates, topic_bytes)
     if few is not None:
@@ -294,25 +281,12 @@ def block_from_message(
     reconsume_times: int = 0,
     prepared_transaction_offset: int = 0,
 ) -> RecordBlock:
-    """A block of one message.
-
-    Raises:
-        LocalProtocolError: topic or properties do not fit into a record.
-    """
+    """A block of one message. Raises LocalProtocolError if topic or properties do not fit."""
     if len(properties) > PROPERTIES_SIZE_MAX:
         raise LocalProtocolError(
             f"the properties take {len(properties)} bytes, more than {PROPERTIES_SIZE_MAX}"
         )
-    fixed = bytearray(
-        fixed_fields(
-            topic,
-            queue_index=queue_index,
-            sys_flag=sys_flag,
-            born_ms=born_ms,
-            born_host=born_host,
-            store_host=store_host,
-        )
-    )
+    fixed = bytearray(fixed_fields(topic, born_host, store_host, queue_index, sys_flag, born_ms))
     tail = topic_field(topic) + struct.pack(">h", len(properties)) + properties
     size = len(fixed) + len(body) + len(tail)
     struct.pack_into(">i", fixed, 0, size)
@@ -439,12 +413,11 @@ def topic_field(topic: str) -> bytes:
 
 def fixed_fields(
     topic: str,
-    *,
-    queue_index: int,
-    sys_flag: int,
-    born_ms: int,
     born_host: Host,
     store_host: Host,
+    queue_index: int = 0,
+    sys_flag: int = 0,
+    born_ms: int = 0,
 ) -> bytes:
     """A record up to and with the body's size; what differs between records is zero."""
     magic = MAGIC_V1 if len(topic.encode()) <= _TOPIC_SIZE_V1_MAX else MAGIC_V2
@@ -455,12 +428,5 @@ def fixed_fields(
         sys_flag |= FLAG_STORE_HOST_V6
     head = _FIXED.pack(0, magic, 0, queue_index, 0, 0, 0, sys_flag, born_ms)
     store_ms, reconsume_times_to_body_size = bytes(8), bytes(16)
-    return b"".join(
-        (
-            head,
-            _host_bytes(born_host),
-            store_ms,
-            _host_bytes(store_host),
-            reconsume_times_to_body_size,
-        )
-    )
+    hosts = _host_bytes(born_host) + store_ms + _host_bytes(store_host)
+    return head + hosts + reconsume_times_to_body_size

@@ -121,11 +121,7 @@ def encode_batch_body(
     unique_keys: pa.Array | None = None,
     shared: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The body of a batch send (code 320) of all the rows.
-
-    Raises:
-        RowRefusedError: a row cannot be a message; the text says which and why.
-    """
+    """The body of a batch send (code 320) of all the rows. Raises RowRefusedError."""
     encoded = encode_properties(shared or {})
     rows = OutgoingRows(bodies, tags, keys, properties, unique_keys, encoded)
     return encode_entries(rows)[0].tobytes()
@@ -133,10 +129,7 @@ def encode_batch_body(
 
 def encode_entries(rows: OutgoingRows) -> tuple[Bytes, Positions]:
     """Batch entries of all the rows back to back, and their sizes: any cut between two entries
-    gives two batch bodies.
-
-    Raises:
-        RowRefusedError: a row cannot be a message.
+    gives two batch bodies. Raises RowRefusedError.
     """
     texts = EncodedProperties(rows)
     data, starts, ends = texts_of(rows.bodies)
@@ -163,8 +156,7 @@ def encode_records(
 ) -> tuple[bytes, bytes]:
     """Records of all the rows with their checksums, and their sizes as little-endian int32.
 
-    Raises:
-        RowRefusedError: a row cannot be a message; the text says which and why.
+    Raises RowRefusedError.
     """
     encoded = encode_properties(shared or {})
     rows = OutgoingRows(bodies, tags, keys, properties, unique_keys, encoded)
@@ -183,21 +175,12 @@ def encode_record_rows(
 ) -> tuple[Bytes, Positions]:
     """Records of all the rows back to back, and their sizes: cut between two as one likes.
 
-    `store_host` only says how long the broker's address is; the broker writes its own.
-
-    Raises:
-        RowRefusedError: a row cannot be a message.
+    `store_host` only says how long the broker's address is; the broker writes its own. Raises
+    RowRefusedError.
     """
     texts = EncodedProperties(rows)
     data, starts, ends = texts_of(rows.bodies)
-    template = fixed_fields(
-        topic,
-        queue_index=0,
-        sys_flag=0,
-        born_ms=0,
-        born_host=born_host,
-        store_host=store_host,
-    )
+    template = fixed_fields(topic, born_host, store_host)
     topic_bytes = topic_field(topic)
     header = np.tile(np.frombuffer(template, np.uint8), (len(rows), 1))
     sizes = len(template) + (ends - starts) + len(topic_bytes) + 2 + texts.sizes

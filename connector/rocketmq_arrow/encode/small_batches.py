@@ -96,7 +96,7 @@ def patch_record(
 ) -> bool:
     """Write into the record at `start` what only its broker knows; False if its host does not fit.
 
-    `place` is the queue, the offset in it, and the log position of the buffer's first byte.
+    `position` is the queue, the offset in it, and the log position of the buffer's first byte.
     """
     flags = data[start + SYS_FLAG_AT + 3]
     if (flags & FLAG_STORE_HOST_V6 != 0) != (len(store_host.address) == 16):

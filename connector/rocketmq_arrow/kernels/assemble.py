@@ -67,8 +67,7 @@ def assemble(pieces: Sequence[Piece], count: int) -> tuple[Bytes, Positions, Pos
 
     The buffer is writable if its flags allow it.
 
-    Raises:
-        LocalProtocolError: the sources or the rows take 2 GiB or more, or there are too many.
+    Raises LocalProtocolError: the sources or the rows take 2 GiB or more, or there are too many.
     """
     pieces = _merged(pieces)
     source_size = sum(_source_size(piece) for piece in pieces)

@@ -46,8 +46,7 @@ def overlapping(data: Bytes, dtype: str) -> NDArray[Any]:
 def values_at(data: Bytes, positions: Positions, dtype: str) -> NDArray[Any]:
     """The values that start at `positions`; a view of the data where it can be one: do not write.
 
-    Raises:
-        IndexError: there is no room for a value at one of the positions.
+    Raises IndexError: there is no room for a value at one of the positions.
     """
     step = _step_of(positions)
     size = np.dtype(dtype).itemsize
@@ -62,8 +61,7 @@ def values_at(data: Bytes, positions: Positions, dtype: str) -> NDArray[Any]:
 def pieces_at(data: Bytes, positions: Positions, size: int) -> Bytes:
     """A row of `size` bytes from each position on, as a matrix that may be written.
 
-    Raises:
-        IndexError: fewer bytes follow one of the positions.
+    Raises IndexError: fewer bytes follow one of the positions.
     """
     pieces = values_at(data, positions, f"V{size}")
     if pieces.base is not None:  # A view.
@@ -165,8 +163,7 @@ def take_rows(data: Bytes, first: int, step: int, size: int, count: int) -> pa.B
 def rows_of(data: Bytes, first: int, step: int, size: int, count: int) -> Bytes:
     """Copies `size` bytes from each of equidistant positions into a matrix.
 
-    Raises:
-        ValueError: they are not all in `data`.
+    Raises ValueError: they are not all in `data`.
     """
     rows = np.ndarray((count,), f"V{size}", data, first, (step,))
     copied: Bytes = np.ascontiguousarray(rows).view(np.uint8).reshape(count, size)

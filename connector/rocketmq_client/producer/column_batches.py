@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from rocketmq_arrow.encode.rows import encode_batch_body, encode_records
+from rocketmq_arrow.encode.rows import OutgoingRows, encode_entries, encode_record_rows
 from rocketmq_arrow.kernels.lazy_pyarrow import pa
 from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import Host, QueueId
+from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.requests.messages import SendBatch, SendRecords
 
 # The unique keys of one request differ by a counter of 16 bits.
@@ -20,7 +21,7 @@ _COUNTER_DIGITS: Final = 4
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _NO_HOST: Final = Host(bytes(4), 0)
 # Every message of a batch needs it: brokers refuse batches that mix values.
-_SHARED: Final = {"WAIT": "true"}
+_SHARED: Final = encode_properties({"WAIT": "true"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +45,7 @@ def batch_request(
     group: str, queue: QueueId, columns: MessageColumns, *, born_ms: int, first_key: str
 ) -> SendBatch:
     """Make a batch (code 320). The messages' unique keys count on from `first_key`."""
-    body = encode_batch_body(
-        columns.bodies,
-        columns.tags,
-        columns.keys,
-        columns.properties,
-        unique_keys=count_on(first_key, len(columns.bodies)),
-        shared=_SHARED,
-    )
+    body = encode_entries(_rows(columns, first_key))[0].tobytes()
     return SendBatch(group=group, queue=queue, born_ms=born_ms, body=body)
 
 
@@ -59,18 +53,18 @@ def records_request(
     group: str, queue: QueueId, columns: MessageColumns, *, born_ms: int, first_key: str
 ) -> SendRecords:
     """Make records for our gRPC service: the broker only fills in offsets, times and its host."""
-    records, sizes = encode_records(
-        queue.topic,
-        columns.bodies,
-        columns.tags,
-        columns.keys,
-        columns.properties,
-        born_ms=born_ms,
-        born_host=_NO_HOST,
-        unique_keys=count_on(first_key, len(columns.bodies)),
-        shared=_SHARED,
+    rows = _rows(columns, first_key)
+    records, sizes = encode_record_rows(queue.topic, rows, born_ms=born_ms, born_host=_NO_HOST)
+    return SendRecords(
+        group=group, queue=queue, records=records.tobytes(), sizes=sizes.astype("<i4").tobytes()
     )
-    return SendRecords(group=group, queue=queue, records=records, sizes=sizes)
+
+
+def _rows(columns: MessageColumns, first_key: str) -> OutgoingRows:
+    keys = count_on(first_key, len(columns.bodies))
+    return OutgoingRows(
+        columns.bodies, columns.tags, columns.keys, columns.properties, keys, _SHARED
+    )
 
 
 def count_on(first_key: str, count: int) -> pa.Array:

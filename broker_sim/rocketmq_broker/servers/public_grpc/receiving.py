@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any, Final
 
-from rocketmq_arrow.decode.inflate import InflateError, inflate
+from rocketmq_arrow.decode.inflate import inflate
 from rocketmq_broker.servers.public_grpc.caller import CLIENT_VERSION, Caller, ok_reply
 from rocketmq_broker.servers.public_grpc.lookup import LIMITS, accepted_types
 from rocketmq_broker.servers.public_grpc.routing import (
@@ -20,7 +20,13 @@ from rocketmq_broker.servers.public_grpc.routing import (
 )
 from rocketmq_broker.servers.public_grpc.sending import common_status
 from rocketmq_wire.codes import PublicCode, ResponseCode
-from rocketmq_wire.errors import BrokerError, PublicRefusal, RemoteProtocolError, RocketMQError
+from rocketmq_wire.errors import (
+    BrokerError,
+    InflateError,
+    PublicRefusal,
+    RemoteProtocolError,
+    RocketMQError,
+)
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.grpc.public.messages import (
     GZIP,

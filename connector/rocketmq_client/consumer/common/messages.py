@@ -9,9 +9,9 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rocketmq_arrow.decode.inflate import INFLATED_SIZE_MAX, InflateError, inflate
+from rocketmq_arrow.decode.inflate import INFLATED_SIZE_MAX, inflate
 from rocketmq_client.consumer.common.settings import unwrapped
-from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
+from rocketmq_wire.errors import CorruptRecordError, InflateError, RemoteProtocolError
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import RETRY_PREFIX, Buffer, Host, QueueId, Subscription
 from rocketmq_wire.records.handles import ReceiptHandle
