@@ -13,7 +13,6 @@ _MIB = 1024 * 1024
 
 
 def connection_settings(options: ConnectionOptions) -> ConnectionSettings:
-    """Return how to reach the cluster."""
     return ConnectionSettings(
         name_servers=options.name_server,
         endpoints=options.endpoints,
@@ -47,7 +46,6 @@ def _tls(options: ConnectionOptions) -> TlsSettings | None:
 
 
 def read_spec(options: ReadOptions) -> ReadSpec:
-    """Return how to download ranges."""
     return ReadSpec(
         group=options.pull_group,
         subscription=options.subscription,

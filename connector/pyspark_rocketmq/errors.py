@@ -23,11 +23,13 @@
     JobError                               a job cannot do what it was asked for
 
 The text of an error is one line: a stable condition in brackets, the facts, and what to do.
+Give the facts by position: they are the error's `args`, by which Spark's processes pickle it.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from rocketmq_client.loss import Loss, LossReason
 from rocketmq_wire.errors import LocalProtocolError, RocketMQError, TransportError
@@ -37,57 +39,51 @@ from rocketmq_wire.plural import plural
 _log = logging.getLogger("pyspark_rocketmq")
 
 
-class OptionError(RocketMQError, ValueError):
-    """A user option is missing or wrong."""
+def _sentence(reason: str) -> str:
+    return reason if reason.endswith("?") else f"{reason}."
 
-    def __init__(self, name: str, reason: str, kind: str = "INVALID") -> None:
-        super().__init__(name, reason, kind)
-        self.name = name
-        self.reason = reason
-        self.kind = kind
+
+@dataclass(eq=False, repr=False)
+class OptionError(RocketMQError, ValueError):
+    name: str
+    reason: str
+    kind: str = "INVALID"
 
     def __str__(self) -> str:
         return f"[ROCKETMQ_OPTION.{self.kind}] option '{self.name}' {self.reason}"
 
 
+@dataclass(eq=False, repr=False)
 class SchemaError(RocketMQError, ValueError):
     """The schema asks for a column that does not exist or has another type."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
     def __str__(self) -> str:
-        stop = "" if self.reason.endswith("?") else "."
         return (
-            f"[ROCKETMQ_OPTION.SCHEMA] {self.reason}{stop} "
+            f"[ROCKETMQ_OPTION.SCHEMA] {_sentence(self.reason)} "
             "Name in .schema(...) only columns that the source has, with their types."
         )
 
 
+@dataclass(eq=False, repr=False)
 class SinkSchemaError(RocketMQError, ValueError):
     """The rows to write have a column that a message cannot take, or lack one."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
     def __str__(self) -> str:
-        stop = "" if self.reason.endswith("?") else "."
         return (
-            f"[ROCKETMQ_SINK.SCHEMA] {self.reason}{stop} Nothing was sent. Select the columns of "
-            "messages, such as .select('body', 'keys', 'tags')."
+            f"[ROCKETMQ_SINK.SCHEMA] {_sentence(self.reason)} Nothing was sent. Select the columns "
+            "of messages, such as .select('body', 'keys', 'tags')."
         )
 
 
+@dataclass(eq=False, repr=False)
 class SinkRowError(RocketMQError, ValueError):
-    """A row cannot be a message."""
-
-    def __init__(self, partition: int, rows: str, reason: str) -> None:
-        super().__init__(partition, rows, reason)
-        self.partition = partition
-        self.rows = rows
-        self.reason = reason
+    partition: int
+    rows: str
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -96,14 +92,11 @@ class SinkRowError(RocketMQError, ValueError):
         )
 
 
+@dataclass(eq=False, repr=False)
 class BadBodyError(RocketMQError, ValueError):
-    """A body does not fit the schema."""
-
-    def __init__(self, queue: QueueId, offset: int, reason: str) -> None:
-        super().__init__(queue, offset, reason)
-        self.queue = queue
-        self.offset = offset
-        self.reason = reason
+    queue: QueueId
+    offset: int
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -122,15 +115,14 @@ class NothingWrittenError(RocketMQError):
         )
 
 
+@dataclass(eq=False, repr=False)
 class UnfinishedTransactionError(RocketMQError):
     """A batch is decided, but some of its rows are not visible yet."""
 
-    def __init__(self, query: str, batch: int, count: int, reason: str) -> None:
-        super().__init__(query, batch, count, reason)
-        self.query = query
-        self.batch = batch
-        self.count = count
-        self.reason = reason
+    query: str
+    batch: int
+    count: int
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -141,6 +133,7 @@ class UnfinishedTransactionError(RocketMQError):
         )
 
 
+@dataclass(eq=False, repr=False)
 class DecisionsAwayError(RocketMQError):
     """A broker that stores commit decisions is missing from their topic's route.
 
@@ -149,31 +142,25 @@ class DecisionsAwayError(RocketMQError):
 
     retryable = True
 
-    def __init__(self, topic: str, brokers: tuple[str, ...]) -> None:
-        super().__init__(topic, brokers)
-        self.topic = topic
-        self.brokers = brokers
-
-    @property
-    def _who(self) -> str:
-        return ", ".join(self.brokers) or "every broker"
+    topic: str
+    brokers: tuple[str, ...]
 
     def __str__(self) -> str:
+        names = ", ".join(self.brokers) or "every broker"
         return (
-            f"[ROCKETMQ_SINK.DECISIONS_AWAY] topic={self.topic}: {self._who} also "
-            "stores commit decisions and is unreachable. Restart it. If it is gone for good, run "
+            f"[ROCKETMQ_SINK.DECISIONS_AWAY] topic={self.topic}: {names} also stores commit "
+            "decisions and is unreachable. Restart it. If it is gone for good, run "
             "finish_transactions(options), and then use another decisionTopic."
         )
 
 
+@dataclass(eq=False, repr=False)
 class WriteIdError(RocketMQError):
     """A write has the writeId of another one; nothing of it is visible."""
 
-    def __init__(self, write: str, number: int, reason: str) -> None:
-        super().__init__(write, number, reason)
-        self.write = write
-        self.number = number
-        self.reason = reason
+    write: str
+    number: int
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -182,14 +169,13 @@ class WriteIdError(RocketMQError):
         )
 
 
+@dataclass(eq=False, repr=False)
 class ReplayError(RocketMQError):
     """A batch of a stream differs from the decision under its number, or another driver has it."""
 
-    def __init__(self, query: str, batch: int, reason: str) -> None:
-        super().__init__(query, batch, reason)
-        self.query = query
-        self.batch = batch
-        self.reason = reason
+    query: str
+    batch: int
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -199,25 +185,21 @@ class ReplayError(RocketMQError):
         )
 
 
+@dataclass(eq=False, repr=False)
 class UnsupportedError(RocketMQError):
-    """This version, this Spark or RocketMQ cannot do it."""
-
-    def __init__(self, feature: str, reason: str) -> None:
-        super().__init__(feature, reason)
-        self.feature = feature
-        self.reason = reason
+    feature: str
+    reason: str
 
     def __str__(self) -> str:
         return f"[ROCKETMQ_UNSUPPORTED.{self.feature}] {self.reason}"
 
 
+@dataclass(eq=False, repr=False)
 class GroupInUseError(RocketMQError):
     """The consumer group has live members, whose committed offsets a commit would overwrite."""
 
-    def __init__(self, group: str, members: tuple[str, ...]) -> None:
-        super().__init__(group, members)
-        self.group = group
-        self.members = members
+    group: str
+    members: tuple[str, ...]
 
     def __str__(self) -> str:
         shown = ", ".join(self.members[:3]) + (", ..." if len(self.members) > 3 else "")
@@ -229,12 +211,11 @@ class GroupInUseError(RocketMQError):
         )
 
 
+@dataclass(eq=False, repr=False)
 class DiscoveryDiedError(RocketMQError):
     """The discovery thread, which finds new queues and lost data, ended by an error."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str
 
     def __str__(self) -> str:
         return (
@@ -243,13 +224,12 @@ class DiscoveryDiedError(RocketMQError):
         )
 
 
+@dataclass(eq=False, repr=False)
 class CheckpointError(LocalProtocolError):
     """The checkpoint holds an offset that this source did not write."""
 
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(reason, text)
-        self.reason = reason
-        self.text = text
+    reason: str
+    text: str
 
     def __str__(self) -> str:
         return (
@@ -314,22 +294,14 @@ _LOSS_TEXT = {
     LossReason.HOLE: "the broker delivered its neighbours but not these offsets, {gone} are gone",
 }
 
-_LOSS_RESUMES = {
-    LossReason.EXPIRED: "from {next}",
-    LossReason.TRUNCATED: "from {next}",
-    LossReason.TOPIC_DELETED: "without it",
-    LossReason.TOPIC_RECREATED: "from {next}",
-    LossReason.QUEUE_REMOVED: "without it",
-    LossReason.HOLE: "from {next}",
-}
+_WITHOUT_NEXT = (LossReason.TOPIC_DELETED, LossReason.QUEUE_REMOVED)
 
 
+@dataclass(eq=False, repr=False)
 class DataLossError(RocketMQError):
     """Messages to read are gone; raised only if failOnDataLoss is on."""
 
-    def __init__(self, loss: Loss) -> None:
-        super().__init__(loss)
-        self.loss = loss
+    loss: Loss
 
     @property
     def facts(self) -> str:
@@ -349,7 +321,8 @@ class DataLossError(RocketMQError):
         )
 
     def __str__(self) -> str:
-        resumes = _LOSS_RESUMES[self.loss.reason].format(next=self.loss.next_offset)
+        is_over = self.loss.reason in _WITHOUT_NEXT
+        resumes = "without it" if is_over else f"from {self.loss.next_offset}"
         return f"{self.facts} Set failOnDataLoss=false to continue {resumes}."
 
 

@@ -35,11 +35,9 @@ class RocketMQDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's name."""
         return "rocketmq"
 
     def schema(self) -> str:
-        """Return the default columns as DDL."""
         from pyspark_rocketmq.schema import default_ddl  # Keeps Spark's lookup light.
 
         options = self._parsed.selected_read()
@@ -49,7 +47,6 @@ class RocketMQDataSource(DataSource):
         return default_ddl(include_properties=options.include_properties, more=names)
 
     def reader(self, schema: StructType) -> BatchReader | LookupReader | FilteredReader:
-        """Make the reader of a batch read."""
         from pyspark_rocketmq.read.batch_reader import BatchReader  # Keeps Spark's lookup light.
 
         options = self._parsed.read(Use.BATCH)
@@ -66,14 +63,12 @@ class RocketMQDataSource(DataSource):
         return BatchReader(options, self._plan(options, schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Make the reader of a stream."""
         from pyspark_rocketmq.stream.reader import StreamReader  # Keeps Spark's lookup light.
 
         options = self._parsed.read(Use.STREAM)
         return StreamReader(options, self._plan(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Make the writer of a batch."""
         from pyspark_rocketmq.sink.encoding import plan as plans  # Keeps Spark's lookup light.
         from pyspark_rocketmq.sink.writers import BatchWriter  # Keeps Spark's lookup light.
 
@@ -84,7 +79,6 @@ class RocketMQDataSource(DataSource):
         return BatchWriter(plan)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Make the writer of a stream's batches."""
         from pyspark_rocketmq.sink.encoding.plan import (  # Keeps lookup light.
             refuse_overwrite,
             sink_plan,

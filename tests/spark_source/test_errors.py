@@ -12,12 +12,20 @@ import pytest
 import pyspark_rocketmq
 from pyspark_rocketmq.errors import (
     CheckpointError,
+    ClusterUnreachableError,
     DataLossError,
+    DecisionsAwayError,
     DiscoveryDiedError,
     GroupInUseError,
+    NothingWrittenError,
     OptionError,
+    ReplayError,
     SchemaError,
+    SinkRowError,
+    SinkSchemaError,
+    UnfinishedTransactionError,
     UnsupportedError,
+    WriteIdError,
 )
 from rocketmq_client.loss import Loss, LossReason
 from rocketmq_wire.model import Bounds, QueueId
@@ -30,6 +38,14 @@ ERRORS = [
     GroupInUseError("g", ("a", "b", "c", "d")),
     DiscoveryDiedError("ValueError('x')"),
     CheckpointError("is damaged", "{}"),
+    SinkSchemaError("column 'body' is missing"),
+    SinkRowError(3, "row 4 (the first is 0)", "has no body"),
+    NothingWrittenError(),
+    UnfinishedTransactionError("query", 7, 2, "the broker refused"),
+    DecisionsAwayError("decisions", ("broker-a",)),
+    WriteIdError("export", 7, "follows 8, which is decided"),
+    ReplayError("query", 7, "is being finished by another driver"),
+    ClusterUnreachableError("nameServer=h:1", "h:1", "refused", 2, 3_000),
     *(DataLossError(Loss(reason, QUEUE, 7, 5, Bounds(0, 5), 2)) for reason in LossReason),
     *(DataLossError(Loss(reason, QUEUE, 7, None, None, None)) for reason in LossReason),
 ]

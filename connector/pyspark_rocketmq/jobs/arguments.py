@@ -32,14 +32,11 @@ _INTERVAL_US_MAX: Final = 36_500 * _UNITS_US["day"]
 
 
 class JobParser(argparse.ArgumentParser):
-    """Argparse's parser with errors of one line."""
-
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}. See {self.prog} --help.\n")
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the cluster, and `--option`."""
     cluster = parser.add_mutually_exclusive_group(required=True)
     cluster.add_argument("--name-server", metavar="HOST:PORT[;...]")
     cluster.add_argument("--endpoints", metavar="HOST:PORT", help="gRPC instead")
@@ -54,7 +51,6 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the cluster, the topics, the group and `--option`."""
     add_cluster_arguments(parser)
     parser.add_argument("--topic", required=True, help="several are separated by commas")
     parser.add_argument("--group", help="consumer group whose offsets are committed")
@@ -76,7 +72,6 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_trigger_argument(parser: argparse.ArgumentParser, usual: str = "10 seconds") -> None:
-    """Add `--trigger`."""
     parser.add_argument(
         "--trigger",
         default=usual,
@@ -98,7 +93,6 @@ def stream_options(args: argparse.Namespace, **named: object) -> dict[str, str]:
 
 
 def triggered(writer: DataStreamWriter, args: argparse.Namespace) -> DataStreamWriter:
-    """Set the trigger of the command line."""
     if args.trigger == _AT_ONCE:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=args.trigger)

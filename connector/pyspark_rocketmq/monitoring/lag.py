@@ -35,8 +35,6 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """The lag of one queue."""
-
     messages: int
     seconds: float | None
     """The age of the next unread message; 0 if there is none, None if it is unknown."""
@@ -44,13 +42,10 @@ class QueueLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The lag of a query or a group."""
-
     queues: Mapping[QueueId, QueueLag]
 
     @property
     def messages(self) -> int:
-        """The number of unread messages."""
         return sum(lag.messages for lag in self.queues.values())
 
     @property
@@ -155,7 +150,6 @@ class LagListener(StreamingQueryListener):
         """Nothing was read yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Measure the lag after a batch, or when the query reports that it is idle."""
         progress = event.progress
         name = progress.name or str(progress.id)
         if self._query not in (None, progress.name, str(progress.id)):

@@ -24,8 +24,6 @@ _BAR_WIDTH: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class BatchSeen:
-    """One batch in a query's progress."""
-
     batch_id: int
     rows: int
     duration_ms: int
@@ -54,8 +52,6 @@ class BatchSeen:
 
 @dataclass(slots=True)
 class Tally:
-    """The sum of all batches so far."""
-
     rows: int = 0
     last: BatchSeen | None = None
 
@@ -100,8 +96,6 @@ class Display(Protocol):
 
 
 class Lines:
-    """One line a batch: for logs and pipes."""
-
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
@@ -113,8 +107,6 @@ class Lines:
 
 
 class Terminal:
-    """One line, redrawn in place."""
-
     def __init__(self, out: TextIO) -> None:
         self._out = out
 

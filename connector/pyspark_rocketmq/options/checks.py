@@ -42,12 +42,13 @@ _TABLE_IN_PART: Final = (
 )
 
 
+def _conflict(name: str, reason: str) -> OptionError:
+    return OptionError(name, reason, "CONFLICT")
+
+
 def check_connection(connection: ConnectionOptions, given: frozenset[str]) -> None:
-    """Check what the options of a connection say together."""
     if connection.name_server and connection.endpoints:
-        raise OptionError(
-            "endpoints", "excludes 'nameServer': give the one that the query shall use", "CONFLICT"
-        )
+        raise _conflict("endpoints", "excludes 'nameServer': give the one that the query shall use")
     for name, needed in (
         ("accessKey", "secretKey"),
         ("secretKey", "accessKey"),
@@ -58,31 +59,30 @@ def check_connection(connection: ConnectionOptions, given: frozenset[str]) -> No
             raise OptionError(name, f"needs the option '{needed}'", "MISSING")
     for name in sorted(given):
         if name.startswith("tls.") and not connection.tls:
-            raise OptionError(name, "has no effect: set tls=true as well", "CONFLICT")
+            raise _conflict(name, "has no effect: set tls=true as well")
     for name in ("tls.caFile", "tls.serverName"):
         if name in given and not connection.tls_verify:
-            raise OptionError(name, "has no effect under tls.verify=false", "CONFLICT")
+            raise _conflict(name, "has no effect under tls.verify=false")
 
 
 def check_read_together(options: ReadOptions) -> None:
     """Check what the options of a read say together, in whatever kind of read."""
     chosen = [name for name in SELECTORS if name in options.given]
     if len(chosen) > 1:
-        raise OptionError(chosen[1], f"excludes '{chosen[0]}': give one of them", "CONFLICT")
+        raise _conflict(chosen[1], f"excludes '{chosen[0]}': give one of them")
     if options.sql and options.tags:
-        raise OptionError("sql", "excludes 'tags': write TAGS = '...' in it instead", "CONFLICT")
+        raise _conflict("sql", "excludes 'tags': write TAGS = '...' in it instead")
     low, high = options.min_partitions, options.max_partitions
     if low is not None and high is not None and high < low:
-        raise OptionError("maxPartitions", f"= {high} is below minPartitions = {low}", "CONFLICT")
+        raise _conflict("maxPartitions", f"= {high} is below minPartitions = {low}")
     fewest, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if fewest is not None and most is not None and most < fewest:
-        raise OptionError(
-            "minOffsetsPerTrigger", f"= {fewest} is above maxOffsetsPerTrigger = {most}", "CONFLICT"
+        raise _conflict(
+            "minOffsetsPerTrigger", f"= {fewest} is above maxOffsetsPerTrigger = {most}"
         )
 
 
 def require_connection(options: ReadOptions | WriteOptions) -> None:
-    """Check that a cluster is named."""
     if not options.connection.name_server and not options.connection.endpoints:
         hint = "is missing: give it (host:port), or 'endpoints' for gRPC"
         table = _TABLE_IN_PART if options.given else _TABLES
@@ -93,11 +93,10 @@ def require_selection(options: ReadOptions, *, has_path: bool) -> None:
     """Check that topics are selected, and no path is given as well."""
     if any(name in options.given for name in SELECTORS):
         if has_path:
-            raise OptionError(
+            raise _conflict(
                 "path",
                 "has no meaning in a read: call load() without a path, topics are named by "
                 ".option('subscribe', ...)",
-                "CONFLICT",
             )
         return
     hint = (
@@ -137,13 +136,13 @@ def _check_batch(options: ReadOptions) -> None:
 
 def _check_lookup(options: ReadOptions, name: str) -> None:
     if options.connection.endpoints is not None:
-        raise OptionError(name, "needs 'nameServer': our gRPC service has no key index", "CONFLICT")
+        raise _conflict(name, "needs 'nameServer': our gRPC service has no key index")
     unfit = {"subscribePattern", "assign", "tags", "sql", "pushDown"} & options.given
     unfit |= {given for given in options.given if given.startswith(("starting", "ending"))}
     if options.message_key is not None and options.message_id is not None:
         unfit.add("messageId")
     for other in sorted(unfit - {name}):
-        raise OptionError(other, f"has no meaning beside '{name}': leave it out", "CONFLICT")
+        raise _conflict(other, f"has no meaning beside '{name}': leave it out")
 
 
 def _has_value(setting: object, value: int) -> bool:
@@ -158,36 +157,33 @@ def _check_join(options: ReadOptions) -> None:
     consumer = options.consumer
     if not consumer.join_group:
         if "allocateStrategy" in options.given:
-            raise OptionError("allocateStrategy", "has no effect without joinGroup", "CONFLICT")
+            raise _conflict("allocateStrategy", "has no effect without joinGroup")
         return
     if consumer.group is None:
         raise OptionError("joinGroup", "needs the option 'group': which one", "MISSING")
     if options.connection.endpoints is not None:
-        raise OptionError("joinGroup", "needs 'nameServer': gRPC knows no such groups", "CONFLICT")
+        raise _conflict("joinGroup", "needs 'nameServer': gRPC knows no such groups")
     if options.subscribe is None:
-        raise OptionError("joinGroup", "needs 'subscribe': members share whole topics", "CONFLICT")
+        raise _conflict("joinGroup", "needs 'subscribe': members share whole topics")
     if consumer.commit_offsets != "true":
-        raise OptionError(
+        raise _conflict(
             "commitOffsets",
             f"= {consumer.commit_offsets} excludes joinGroup: a queue is handed over by its "
             "committed offset",
-            "CONFLICT",
         )
     if (
         isinstance(options.starting_offsets, PerQueue)
         or options.starting_offsets_by_timestamp is not None
     ):
-        raise OptionError(
+        raise _conflict(
             "startingOffsets",
             "cannot name queues with joinGroup: the queues that a member owns change",
-            "CONFLICT",
         )
     if options.starting_offsets == "group:error":
-        raise OptionError(
+        raise _conflict(
             "startingOffsets",
             "= group:error excludes joinGroup: a member must begin somewhere; say "
             "group:earliest or group:latest",
-            "CONFLICT",
         )
 
 
@@ -195,31 +191,24 @@ def _check_pop(options: ReadOptions, use: Use) -> None:
     consumer = options.consumer
     if consumer.consume_mode != "pop":
         if "invisibleTimeMs" in options.given:
-            raise OptionError(
-                "invisibleTimeMs", "has no effect without consumeMode=pop", "CONFLICT"
-            )
+            raise _conflict("invisibleTimeMs", "has no effect without consumeMode=pop")
         return
     if use is not Use.STREAM:
         raise OptionError("consumeMode", "= pop is for streams: a batch reads by offset")
     if consumer.group is None:
         raise OptionError("consumeMode", "= pop needs the option 'group': who pops", "MISSING")
     if options.subscribe is None:
-        raise OptionError(
-            "consumeMode", "= pop needs 'subscribe': it pops whole topics", "CONFLICT"
-        )
+        raise _conflict("consumeMode", "= pop needs 'subscribe': it pops whole topics")
     if consumer.join_group:
-        raise OptionError(
-            "joinGroup",
-            "excludes consumeMode=pop: brokers share messages out, not queues",
-            "CONFLICT",
+        raise _conflict(
+            "joinGroup", "excludes consumeMode=pop: brokers share messages out, not queues"
         )
     _refuse(_NOT_WITH_POP, options.given, "has no meaning with consumeMode=pop: leave it out")
     if options.starting_offsets not in (None, "earliest", "latest"):
-        raise OptionError(
+        raise _conflict(
             "startingOffsets",
             "is earliest or latest with consumeMode=pop: where a group without committed offsets "
             "begins",
-            "CONFLICT",
         )
     if options.connection.endpoints is not None:
         _check_public_pop(options)
@@ -228,31 +217,27 @@ def _check_pop(options: ReadOptions, use: Use) -> None:
 def _check_public_pop(options: ReadOptions) -> None:
     """Check against what RocketMQ's public gRPC service does not do."""
     if options.starting_offsets == "earliest":
-        raise OptionError(
+        raise _conflict(
             "startingOffsets",
             "= earliest needs 'nameServer' to pop: over 'endpoints' a new group begins at latest",
-            "CONFLICT",
         )
     if options.consumer.invisible_time_ms < _PUBLIC_INVISIBLE_MS_MIN:
-        raise OptionError("invisibleTimeMs", "is 10s at least over 'endpoints'", "CONFLICT")
+        raise _conflict("invisibleTimeMs", "is 10s at least over 'endpoints'")
 
 
 # --- writes -------------------------------------------------------------------------------------
 
 
 def refuse_path_in_write(*, has_path: bool) -> None:
-    """Check that a write names its topic by an option, not by a path."""
     if has_path:
-        raise OptionError(
+        raise _conflict(
             "path",
             "has no meaning in a write: name the topic with .option('topic', ...), and call "
             "save(), saveAsTable() or start() without a path",
-            "CONFLICT",
         )
 
 
 def check_write(options: WriteOptions) -> None:
-    """Check what the options of a write say together."""
     if options.subscribe is not None and len(options.subscribe) > 1:
         raise OptionError(
             "topic",
@@ -260,9 +245,7 @@ def check_write(options: WriteOptions) -> None:
         )
     _check_send_back(options)
     if "compressionThreshold" in options.given and options.compression == "none":
-        raise OptionError(
-            "compressionThreshold", "has no effect: set compression=zlib, lz4 or zstd", "CONFLICT"
-        )
+        raise _conflict("compressionThreshold", "has no effect: set compression=zlib, lz4 or zstd")
     _check_delivery(options)
 
 
@@ -276,15 +259,11 @@ def _check_delivery(options: WriteOptions) -> None:
         )
         return
     if options.connection.endpoints is not None:
-        raise OptionError(
-            "delivery", "transactional needs 'nameServer': our gRPC service has none", "CONFLICT"
-        )
+        raise _conflict("delivery", "transactional needs 'nameServer': our gRPC service has none")
     if options.send_back:
-        raise OptionError("delivery", "has no meaning with sendBack", "CONFLICT")
+        raise _conflict("delivery", "has no meaning with sendBack")
     if options.topic == options.decision_topic:
-        raise OptionError(
-            "decisionTopic", "must be another topic than the one that is written to", "CONFLICT"
-        )
+        raise _conflict("decisionTopic", "must be another topic than the one that is written to")
 
 
 def _check_send_back(options: WriteOptions) -> None:
@@ -299,16 +278,12 @@ def _check_send_back(options: WriteOptions) -> None:
     if options.group is None:
         raise OptionError("sendBack", "needs the option 'group': who shall get them", "MISSING")
     if options.connection.endpoints is not None:
-        raise OptionError("sendBack", "needs 'nameServer': gRPC has no such request", "CONFLICT")
+        raise _conflict("sendBack", "needs 'nameServer': gRPC has no such request")
     if options.subscribe is not None:
-        raise OptionError(
-            "topic", "has no meaning with sendBack: messages go to %RETRY%<group>", "CONFLICT"
-        )
+        raise _conflict("topic", "has no meaning with sendBack: messages go to %RETRY%<group>")
     if options.write_id is not None:
-        raise OptionError(
-            "writeId",
-            "has no meaning with sendBack: a task that runs again sends back again",
-            "CONFLICT",
+        raise _conflict(
+            "writeId", "has no meaning with sendBack: a task that runs again sends back again"
         )
     _refuse(
         SENDING_OPTIONS,

@@ -10,8 +10,6 @@ from pyspark_rocketmq.options.kinds import Kind
 
 
 class Use(enum.Enum):
-    """The operations that take options."""
-
     STREAM = "stream"
     BATCH = "batch"
     SINK = "sink"
@@ -26,8 +24,6 @@ ALL: Final = frozenset(Use)
 
 @dataclass(frozen=True, slots=True)
 class OptionDefinition:
-    """One option."""
-
     name: str
     kind: Kind
     default: object
@@ -45,7 +41,6 @@ class OptionDefinition:
         return words.replace(".", "_")
 
     def with_help(self, text: str) -> OptionDefinition:
-        """Return the definition with its text in the reference page."""
         return replace(self, help=text)
 
 
@@ -66,7 +61,6 @@ class Section:
         uses: frozenset[Use] | None = None,
         supported: tuple[object, ...] | None = None,
     ) -> OptionDefinition:
-        """Define an option."""
         return OptionDefinition(
             name, kind, default, uses or self.uses, self.group, "", aliases, supported
         )

@@ -27,8 +27,6 @@ _TIME: Final = "milliseconds since 1970, or a time with its zone such as 2026-01
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an option takes."""
-
     takes: str
     """The description in the reference page."""
     parse: Callable[[str], object]
@@ -67,8 +65,6 @@ def word(why: str) -> Kind:
 
 
 def _name(takes: str, size_max: int) -> Kind:
-    """A name that brokers accept."""
-
     def parse(text: str) -> str:
         text = _parse_text(text)
         if not NAME_PATTERN.fullmatch(text):
@@ -81,8 +77,6 @@ def _name(takes: str, size_max: int) -> Kind:
 
 
 def choice(*words: str) -> Kind:
-    """One of a few words."""
-
     def parse(text: str) -> str:
         for known in words:
             if text.strip().lower() == known.lower():
@@ -93,7 +87,6 @@ def choice(*words: str) -> Kind:
 
 
 def count(minimum: int = 1, maximum: int = _COUNT_MAX) -> Kind:
-    """A whole number within limits."""
     takes = f"number from {minimum}" + ("" if maximum == _COUNT_MAX else f" to {maximum}")
 
     def parse(text: str) -> int:

@@ -73,7 +73,6 @@ _Part = TypeVar("_Part")
 
 
 def spellings_of(definitions: Iterable[OptionDefinition]) -> frozenset[str]:
-    """Return every spelling of these options, in lower case."""
     return frozenset(
         spelling.lower()
         for definition in definitions
@@ -156,7 +155,6 @@ def read_options(raw: Mapping[str, str], use: Use | None = None) -> ReadOptions:
 
 
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
-    """Parse the options of a write. Raises OptionError and UnsupportedError."""
     return parse_options(raw).write()
 
 

@@ -61,7 +61,6 @@ _CONTENTS: Final = {
 
 
 def reference_markdown() -> str:
-    """Every option by group, and every column."""
     return f"{_HEAD}\n{_options()}\n{_columns()}"
 
 

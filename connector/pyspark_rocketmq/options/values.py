@@ -17,8 +17,6 @@ NO_GROUP = "pyspark-rocketmq-reader"
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How to reach the cluster."""
-
     name_server: tuple[str, ...]
     endpoints: str | None
     address_map: tuple[tuple[str, str], ...]
@@ -59,8 +57,6 @@ class ConsumerOptions:
 
 @dataclass(frozen=True, slots=True)
 class PullOptions:
-    """How a task downloads its ranges."""
-
     pull_batch_size: int
     pull_threshold_for_queue: int
     pull_threshold_size_for_queue: int
@@ -81,8 +77,6 @@ class BodyOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of a read."""
-
     given: frozenset[str]
     """The names of the options that the user gave."""
     connection: ConnectionOptions
@@ -133,7 +127,6 @@ class ReadOptions:
 
     @property
     def pull_group(self) -> str:
-        """The group named in pulls."""
         return self.consumer.group or NO_GROUP
 
     @property
@@ -151,8 +144,6 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of a write."""
-
     given: frozenset[str]
     """The names of the options that the user gave."""
     connection: ConnectionOptions

@@ -53,7 +53,6 @@ class SourceOffset:
     def initial(
         cls, offsets: Mapping[QueueId, int], first_store_times: Mapping[QueueId, int]
     ) -> SourceOffset:
-        """Return where a new query begins."""
         return cls(offsets, dict(offsets), first_store_times, is_initial=True)
 
     def has_identity_of(self, other: SourceOffset) -> bool:

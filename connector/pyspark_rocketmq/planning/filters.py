@@ -68,7 +68,6 @@ class Narrowing:
     times_ms: Span = Span()
 
     def holds(self, queue: QueueId) -> bool:
-        """True if rows of the queue can pass."""
         return (
             (self.topics is None or queue.topic in self.topics)
             and (self.brokers is None or queue.broker in self.brokers)
@@ -77,7 +76,6 @@ class Narrowing:
 
 
 def narrowing_of(comparisons: Iterable[Comparison]) -> Narrowing:
-    """Combine comparisons that all must hold."""
     found = Narrowing()
     for each in comparisons:
         if each.column == "topic":

@@ -21,7 +21,6 @@ class Split:
 
     @classmethod
     def of(cls, options: ReadOptions) -> Split:
-        """Return the division that the user asks for."""
         return cls(
             options.min_partitions, options.max_partitions, options.max_records_per_partition
         )

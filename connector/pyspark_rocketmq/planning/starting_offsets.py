@@ -18,20 +18,16 @@ from rocketmq_wire.model import Bounds, QueueId
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOffsets:
-    """An offset for every queue."""
-
     offsets: Mapping[QueueId, int]
     late: frozenset[QueueId] = frozenset()
     """The queues whose offset is earliest or latest: a batch resolves it when it reads."""
 
 
 def at_start(bounds: Mapping[QueueId, Bounds]) -> ResolvedOffsets:
-    """Resolve `earliest`."""
     return ResolvedOffsets({queue: held.start for queue, held in bounds.items()}, frozenset(bounds))
 
 
 def at_end(bounds: Mapping[QueueId, Bounds]) -> ResolvedOffsets:
-    """Resolve `latest`."""
     return ResolvedOffsets({queue: held.end for queue, held in bounds.items()}, frozenset(bounds))
 
 

@@ -50,7 +50,6 @@ class BatchReader(DataSourceReader):
         self._plan = plan
 
     def partitions(self) -> list[TaskPartition]:
-        """Return the tasks; for an empty list Spark runs one task without a partition."""
         options = self._options
         cluster = open_cluster(connection_settings(options.connection))
         try:
@@ -79,7 +78,6 @@ class BatchReader(DataSourceReader):
         return topics
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task."""
         if not isinstance(partition, TaskPartition):
             return iter(())  # The plan was empty.
         return partition.read(self._plan)

@@ -34,7 +34,6 @@ class ClusterScan:
 
     @property
     def topics(self) -> set[str]:
-        """The topics that were scanned."""
         return {queue.topic for queue in self.queues} | self.absent_topics
 
     @property
@@ -171,11 +170,9 @@ def report_missing(found: ClusterScan) -> None:
 
 
 def require_topics(scan: ClusterScan, options: ReadOptions) -> None:
-    """Raise TopicNotFoundError for missing topics that must exist."""
     if scan.absent_topics and not options.may_be_absent:
         raise no_route(scan.absent_topics)
 
 
 def no_route(topics: Iterable[str]) -> TopicNotFoundError:
-    """Make the error about topics that the name server does not know."""
     return TopicNotFoundError(17, f"no route to topic {', '.join(sorted(topics))}")

@@ -56,8 +56,6 @@ _QUERY_ID: Final = "spark.sql.execution.query.id"
 
 
 class FilteredReader(BatchReader):
-    """A batch read with pushDown=once."""
-
     def __init__(self, options: ReadOptions, plan: ReadPlan, columns: Mapping[str, str]) -> None:
         super().__init__(options, plan)
         self._columns = columns

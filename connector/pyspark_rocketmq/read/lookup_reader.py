@@ -30,7 +30,6 @@ class LookupReader(DataSourceReader):
         self._plan = plan
 
     def partitions(self) -> list[RangePartition]:
-        """Return the tasks: one, unless the options ask for more."""
         options = self._options
         cluster = open_cluster(connection_settings(options.connection))
         try:
@@ -52,7 +51,6 @@ class LookupReader(DataSourceReader):
         return range_partitions(tasks, addresses)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task."""
         if not isinstance(partition, RangePartition):
             return iter(())  # The look-up found nothing.
         return partition.read(self._plan)

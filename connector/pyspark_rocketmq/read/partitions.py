@@ -24,11 +24,9 @@ class RangePartition(InputPartition):
         self.addresses = addresses
 
     def counts(self) -> Iterator[tuple[QueueId, int]]:
-        """Return how many messages of which queues the task reads."""
         return ((piece.queue, len(piece)) for piece in self.ranges)
 
     def read(self, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-        """Read the ranges: the same rows whenever the task runs."""
         return read_ranges(plan, self.ranges, self.addresses)
 
     def __reduce__(self) -> tuple[Callable[..., RangePartition], tuple[object, ...]]:
@@ -87,7 +85,6 @@ class TaskPartition(InputPartition):
         self.addresses = _addresses_of((piece.queue for piece in task.slices), addresses)
 
     def read(self, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-        """Read the slices, up to where their queues end now if the plan allows it."""
         return read_task(plan, self.task, self.addresses)
 
 

@@ -33,7 +33,6 @@ class ReadPlan:
     """How to read bodies, if their fields are the columns."""
 
     def decode_options(self, schema: pa.Schema) -> DecodeOptions:
-        """Return how to decode records to these columns."""
         return DecodeOptions(
             schema=schema,
             check_crc=self.check_crc,

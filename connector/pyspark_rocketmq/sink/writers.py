@@ -30,13 +30,10 @@ _BATCH_PROPERTY: Final = "streaming.sql.batchId"
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame."""
-
     def __init__(self, plan: SinkPlan) -> None:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send one task's rows and wait for every answer."""
         from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
 
         write_id = batch_write_id(self._plan)
@@ -68,13 +65,10 @@ def _partition() -> int:
 if DataSourceStreamArrowWriter is not None:
 
     class StreamWriter(DataSourceStreamArrowWriter):
-        """Writes the micro-batches of a query."""
-
         def __init__(self, plan: SinkPlan) -> None:
             self._plan = plan
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-            """Send one task's rows and wait for every answer."""
             from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
 
             write_id = _stream_write_id(self._plan)

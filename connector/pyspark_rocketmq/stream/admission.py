@@ -83,7 +83,6 @@ _POP_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 def default_read_limit(options: ReadOptions) -> ReadLimit:
-    """Return the limit for Spark to pass in an ordinary call: `Once` passes none."""
     if options.consumer.consume_mode == "pop":
         return ReadMaxRows(options.max_offsets_per_trigger or _POP_ROWS_MAX)
     if not options.has_limits:
@@ -141,11 +140,9 @@ class OffsetAdmission:
 
     @property
     def is_frozen(self) -> bool:
-        """True in a run with AvailableNow."""
         return self._frozen_ends is not None
 
     def freeze_ends(self, ends: Mapping[QueueId, int]) -> None:
-        """Let this run read up to these end offsets and no further."""
         self._frozen_ends = dict(ends)
 
     def freeze_queue(self, queue: QueueId, end: int) -> None:
@@ -154,7 +151,6 @@ class OffsetAdmission:
             self._frozen_ends.setdefault(queue, end)
 
     def skip_minimum_wait(self) -> None:
-        """Take the next batch without waiting for minOffsetsPerTrigger."""
         self._last_batch_ms = self._now_ms() - self._limits.delay_ms_max
 
     def backlog(self, offsets: Mapping[QueueId, int], ends: Mapping[QueueId, int]) -> Backlog:

@@ -69,7 +69,6 @@ class OffsetDriver(ABC):
     # --- Spark's calls --------------------------------------------------------------------------
 
     def skip_minimum_wait(self) -> None:
-        """See `StreamDriver`."""
         self._admission.skip_minimum_wait()
 
     def latest_offset(
@@ -94,7 +93,6 @@ class OffsetDriver(ABC):
     def partitions(
         self, start: Offset, end: Offset, *, is_logged: bool = False
     ) -> Sequence[RangePartition]:
-        """See `StreamDriver`."""
         options = self._options
         with pause_garbage_collection():
             planned = self._parsed.parse(end)
@@ -105,7 +103,6 @@ class OffsetDriver(ABC):
             return range_partitions(tasks, self._cluster.broker_addresses())
 
     def report_latest(self) -> Offset | None:
-        """See `StreamDriver`."""
         if not self._ends:
             return None
         if self._reported is None or self._reported[0] is not self._ends:

@@ -51,7 +51,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- the stream process -----------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query begins."""
         initial = self._open_driver().initial_offset()
         if self._last is None:
             self._last = initial
@@ -78,19 +77,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._last
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of an ordinary call."""
         return default_read_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Freeze how far this run reads."""
         self._open_driver().prepare_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return how far the queues reach, for progress reports."""
         return None if self._driver is None else self._driver.report_latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks of a micro-batch."""
         if self._last is None:
             self._last = end  # A restart: Spark first asks for the logged batch.
         is_logged, self._may_be_logged = self._may_be_logged, False
@@ -107,7 +102,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._driver.confirm(end)
 
     def stop(self) -> None:
-        """End the query."""
         if self._driver is not None:
             driver, self._driver = self._driver, None
             driver.close()

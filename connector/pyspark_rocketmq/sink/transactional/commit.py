@@ -152,7 +152,6 @@ class Commits:
         self._log = DecisionLog(cluster, plan.decision_topic, producer)
 
     def commit_written(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the batches that tasks have written; finish those that were decided before."""
         written = [message for message in messages if isinstance(message, HalfMessagesWritten)]
         for query, batch in sorted({(one.query, one.batch) for one in written}):
             ours = [one for one in written if (one.query, one.batch) == (query, batch)]
@@ -213,7 +212,6 @@ class Commits:
         return False
 
     def decision_of(self, query: str, batch: int, half_messages: Sequence[HalfMessage]) -> Decision:
-        """The decision to commit these half messages, none of which is committed yet."""
         queues = sorted({half.queue for half in half_messages})
         starts = {}
         for queue, bounds in self._cluster.bounds(queues).items():
@@ -251,7 +249,6 @@ class Commits:
             self._finish(token, self._invisible(visible, decision.half_messages), visible)
 
     def abort(self, query: str, batch: int, half_messages: Sequence[HalfMessage]) -> None:
-        """Roll back a batch, unless it is decided."""
         try:
             decision = self._log.find_surely(query, batch)
         except RocketMQError as error:
@@ -452,8 +449,6 @@ class DecisionChecks:
 
 
 class _Known:
-    """A decision and the visibility of its half messages."""
-
     def __init__(self, cluster: Cluster, decision: Decision) -> None:
         self.half_messages = {half.transaction_id: half for half in decision.half_messages}
         self.visible = Visibility(cluster, decision)

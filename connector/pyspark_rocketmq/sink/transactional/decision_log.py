@@ -73,8 +73,6 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A record of queue 0."""
-
     queue: QueueId
     offset: int
     query: str
@@ -306,7 +304,6 @@ class DecisionLog:
         return newest
 
     def unfinished(self) -> list[Decision]:
-        """The decisions that are not finished, in their order."""
         heads: dict[tuple[str, int], _Record] = {}
         finished: set[tuple[str, int]] = set()
         for queue in self._queues():

@@ -23,7 +23,6 @@ HALF_MESSAGE_SCHEMA: Final = pa.schema(
 
 
 def pack_half_messages(half_messages: Sequence[HalfMessage]) -> bytes:
-    """Half messages as compressed Arrow."""
     columns: list[list[object]] = [
         [half.queue.topic for half in half_messages],
         [half.queue.broker for half in half_messages],
@@ -41,7 +40,6 @@ def pack_half_messages(half_messages: Sequence[HalfMessage]) -> bytes:
 
 
 def unpack_half_messages(data: bytes, group: str) -> list[HalfMessage]:
-    """The inverse of `pack_half_messages`."""
     with pa.ipc.open_stream(data) as reader:
         columns = reader.read_all().to_pydict()
     return [

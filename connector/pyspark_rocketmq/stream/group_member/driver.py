@@ -75,14 +75,11 @@ def group_settings(options: ReadOptions) -> ConsumerSettings:
 def open_batch_member(
     settings: ConnectionSettings, options: ReadOptions, known: Mapping[QueueId, int]
 ) -> BatchMember:
-    """Join the group that the options name."""
     return BatchMember(settings, group_settings(options), known).start()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMemberPorts(Ports):
-    """See `Ports`; tests pass the membership, too."""
-
     open_batch_member: Callable[
         [ConnectionSettings, ReadOptions, Mapping[QueueId, int]], BatchMember
     ] = open_batch_member
@@ -174,7 +171,6 @@ class GroupMemberDriver(OffsetDriver):
         return self._admission.backlog(offsets, self._ends)
 
     def _watch(self, offsets: Mapping[QueueId, int]) -> None:
-        """Watch the end offsets of the owned queues."""
         wanted = frozenset(offsets)
         if wanted == self._watched:
             return

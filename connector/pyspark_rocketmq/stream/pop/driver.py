@@ -48,8 +48,6 @@ _VERSION: Final = 1
 
 
 class Popper(Protocol):
-    """Pops the messages of one topic."""
-
     def receive_records(
         self, count_max: int = POP_COUNT_MAX, *, wait_ms: int = 0
     ) -> PoppedRecords | None: ...
@@ -90,7 +88,6 @@ class PopDriver:
         self._warned_ms: int | None = None
 
     def initial_offset(self) -> Offset:
-        """See `StreamDriver`."""
         return self._offset(0)
 
     def prepare_available_now(self) -> None:
@@ -138,7 +135,6 @@ class PopDriver:
             self._ports.leases.acknowledge(leases)
 
     def report_latest(self) -> Offset | None:
-        """See `StreamDriver`."""
         return self._latest
 
     def partitions(
@@ -168,7 +164,6 @@ class PopDriver:
         return divide_queues(queues, min(wanted, self._options.max_partitions or wanted))
 
     def close(self) -> None:
-        """See `StreamDriver`."""
         self._ports.leases.close()
         self._ports.close()
 
@@ -223,7 +218,6 @@ class PopDriver:
 
 
 def number_of(offset: Offset) -> int:
-    """Return the number of the batch that ends at `offset`."""
     return int(offset.get("batch", 0))
 
 

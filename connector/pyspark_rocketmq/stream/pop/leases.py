@@ -39,8 +39,6 @@ class PopGroup(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Lease:
-    """One popped message."""
-
     topic: str
     handle: ReceiptHandle
     renewed_ms: int
@@ -71,7 +69,6 @@ class Leases:
         return len(self._held)
 
     def hold(self, topic: str, handles: Iterable[ReceiptHandle]) -> list[Lease]:
-        """Keep messages invisible from now on."""
         now_ms = self._now_ms()
         leases = [Lease(topic, handle, now_ms) for handle in handles]
         with self._lock:

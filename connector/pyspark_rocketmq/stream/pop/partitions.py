@@ -44,19 +44,15 @@ class PoppedQueue:
 
 
 class PopPartition(InputPartition):
-    """A task's share of popped records."""
-
     def __init__(self, queues: tuple[PoppedQueue, ...]) -> None:
         super().__init__(queues)
         self.queues = queues
 
     def counts(self) -> Iterator[tuple[QueueId, int]]:
-        """See `StreamPartition`."""
         for popped in self.queues:
             yield popped.queue, len(popped.offsets)
 
     def read(self, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-        """See `StreamPartition`. Raises CorruptRecordError."""
         return read_popped(plan, self)
 
 

@@ -55,7 +55,6 @@ class PullDriver(OffsetDriver):
     # --- Spark's calls --------------------------------------------------------------------------
 
     def initial_offset(self) -> Offset:
-        """See `StreamDriver`."""
         if self._initial is None:
             scan = self._scan((), is_whole=True)
             report_missing(scan)
@@ -65,7 +64,6 @@ class PullDriver(OffsetDriver):
         return self._initial
 
     def prepare_available_now(self) -> None:
-        """See `StreamDriver`."""
         scan = self._scan((), is_whole=False)
         if scan.unreachable:
             _log.warning(
@@ -76,12 +74,10 @@ class PullDriver(OffsetDriver):
         self._admission.freeze_ends({queue: held.end for queue, held in scan.bounds.items()})
 
     def confirm(self, end: Offset) -> None:
-        """See `StreamDriver`."""
         if self._options.consumer.commit_offsets == "confirmed":
             self._offer(self._parsed.parse(end))
 
     def close(self) -> None:
-        """See `StreamDriver`."""
         if self._committer is not None:
             self._committer.close()
         if self._discovery is not None:

@@ -62,7 +62,6 @@ class StreamOffsets:
         self._selected: tuple[SourceOffset | None, Mapping[QueueId, int]] = (None, {})
 
     def topics(self) -> tuple[str, ...]:
-        """Return every topic that is or was read."""
         return self._topics
 
     def asked_topics(self) -> tuple[str, ...]:
@@ -93,7 +92,6 @@ class StreamOffsets:
             )
 
     def selected(self, start: SourceOffset) -> Mapping[QueueId, int]:
-        """Return the offsets of the selected queues: the checkpoint may hold more."""
         if self._selected[0] is not start:
             kept = {queue: n for queue, n in start.offsets.items() if self._selects(queue)}
             whole = start.offsets if len(kept) == len(start.offsets) else kept
