@@ -13,7 +13,7 @@ from bench.load import QUEUES, create_topic
 from bench.machine import Figures
 from bench.registry import measurement
 from bench.streaming import started_in_time
-from pytest_rocketmq.fault_proxy import FaultProxy
+from pytest_rocketmq.faults import FaultProxy
 
 _TOPIC = "idle"
 _SETTLES_S = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rocketmq_broker.broker import Broker
-from rocketmq_broker.config import BrokerConfig, ConfigError, config_from, load_config
+from rocketmq_broker.config import BrokerConfig, config_from, load_config
+from rocketmq_broker.errors import ConfigError
 
 __all__ = ["Broker", "BrokerConfig", "ConfigError", "config_from", "load_config"]

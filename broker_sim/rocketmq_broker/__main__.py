@@ -18,12 +18,12 @@ from typing import Final
 
 from rocketmq_broker.config import (
     BrokerConfig,
-    ConfigError,
     check_flush,
     config_from,
     parse_assignment,
     read_values,
 )
+from rocketmq_broker.errors import ConfigError
 from rocketmq_broker.servers.start import Addresses, RunningBroker, start_broker
 from rocketmq_broker.storage.errors import StorageError
 

@@ -13,6 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from rocketmq_broker.errors import ConfigError
 from rocketmq_wire.model import BODY_SIZE_MAX, NAME_PATTERN
 
 if sys.version_info >= (3, 11):
@@ -27,10 +28,6 @@ _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * _MIB
 _PORT_MAX: Final = 65_535
-
-
-class ConfigError(ValueError):
-    """A key of the broker's configuration is unknown, or its value or file cannot be used."""
 
 
 def _between(default: int, low: int, high: int) -> int:

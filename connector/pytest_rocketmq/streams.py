@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_rocketmq.errors import StreamTimeoutError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 TIMEOUT_S = 120.0
-
-
-class StreamTimeoutError(AssertionError):
-    """A stream did not end in time."""
 
 
 class StreamCollector:

@@ -9,12 +9,12 @@ import pytest
 
 from rocketmq_broker.config import (
     BrokerConfig,
-    ConfigError,
     config_from,
     load_config,
     parse_assignment,
     read_values,
 )
+from rocketmq_broker.errors import ConfigError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "conf" / "broker.toml"
 

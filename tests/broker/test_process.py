@@ -13,7 +13,8 @@ import time
 import pytest
 
 from rocketmq_broker.__main__ import add_arguments, config_of
-from rocketmq_broker.config import BrokerConfig, ConfigError
+from rocketmq_broker.config import BrokerConfig
+from rocketmq_broker.errors import ConfigError
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.requests.messages import PullMessages, SendBatch, SendMessage, SendReply

@@ -8,7 +8,8 @@ import socket
 import pytest
 
 from rocketmq_broker.broker import Broker
-from rocketmq_broker.config import ConfigError, config_from
+from rocketmq_broker.config import config_from
+from rocketmq_broker.errors import ConfigError
 from rocketmq_broker.servers import grpc_server
 from rocketmq_broker.storage.errors import StoreLockedError
 from rocketmq_wire.model import QueueId, TopicConfig

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from rocketmq_broker.broker import Broker
-from rocketmq_cli.groups.lag import IncompleteOffsetsError, group_offsets, group_queues
+from rocketmq_cli.errors import IncompleteOffsetsError
+from rocketmq_cli.groups import group_offsets, group_queues
 from rocketmq_cli.main import main
 from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, EXIT_INTERRUPTED
 from rocketmq_client.cluster import Cluster, open_cluster

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from rocketmq_broker.broker import Broker
-from rocketmq_cli.checks import cluster as check_cluster
-from rocketmq_cli.checks import spark as check_spark
-from rocketmq_cli.checks.findings import Finding
+from rocketmq_cli import checks
+from rocketmq_cli.checks import Finding
 from rocketmq_cli.main import main
 from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 from rocketmq_client.settings import ConnectionSettings
@@ -180,9 +179,7 @@ QUEUE = QueueId("orders", "broker-a", 0)
 
 def found_at(broker: ScriptedBroker, timeout_ms: int = 5_000) -> list[Finding]:
     settings = ConnectionSettings(name_servers=(broker.address,))
-    return [
-        found for found in check_cluster.check(settings, None, timeout_ms) if found.what == "broker"
-    ]
+    return [found for found in checks.check(settings, None, timeout_ms) if found.what == "broker"]
 
 
 def hangs_up(request: Request[Reply]) -> Reply | None:
@@ -255,10 +252,10 @@ def test_a_java_that_is_too_old_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     program.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
     program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    (found,) = check_spark.java()
+    (found,) = checks.java()
     assert (found.state, "17" in found.remedy) == ("FAIL", True)
     program.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024' >&2\n")
-    (found,) = check_spark.java()
+    (found,) = checks.java()
     assert found.state == "ok  "
 
 
@@ -269,10 +266,10 @@ def test_a_worker_with_another_python_is_found(
     other.write_text("#!/bin/sh\necho 3.8.1\n")
     other.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
-    _, found = check_spark.python()
+    _, found = checks.python()
     assert (found.state, "3.8.1" in found.found) == ("FAIL", True)
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    _, found = check_spark.python()
+    _, found = checks.python()
     assert found.state == "ok  "
 
 
@@ -280,7 +277,7 @@ def test_a_package_that_hides_every_source_is_found(tmp_path: Path) -> None:
     broken = tmp_path / "pyspark_broken"
     broken.mkdir()
     (broken / "__init__.py").write_text("raise ImportError('no such wheel')\n")
-    code = "from rocketmq_cli.checks.spark import discovery; print([*discovery()][0].found)"
+    code = "from rocketmq_cli.checks import discovery; print([*discovery()][0].found)"
     ended = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from rocketmq_cli.status_page.history import Sample
 from rocketmq_cli.status_page.observer import take_sample
-from rocketmq_cli.status_page.samples import Sample
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError

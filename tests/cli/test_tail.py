@@ -13,10 +13,11 @@ import pytest
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_cli.arguments import parse
+from rocketmq_cli.errors import MessagesGoneError
 from rocketmq_cli.main import _guarded, main
 from rocketmq_cli.messages.follow import Follower, QueueSample, next_position
 from rocketmq_cli.messages.printing import Printer
-from rocketmq_cli.messages.records import MessagesGoneError, require_whole
+from rocketmq_cli.messages.records import require_whole
 from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.download.contract import RangeChunk

@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from rocketmq_cli.status_page.samples import Sample
+from rocketmq_cli.status_page.history import Sample
 from rocketmq_cli.status_page.web import StatusPage
 from rocketmq_client.settings import ConnectionSettings
 from support.loader import Loader

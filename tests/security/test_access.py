@@ -18,7 +18,8 @@ from pyspark_rocketmq.planning.batch import BatchTask
 from pyspark_rocketmq.read.plan import make_plan
 from pyspark_rocketmq.read.task import read_task
 from rocketmq_broker import Broker
-from rocketmq_broker.config import BrokerConfig, ConfigError
+from rocketmq_broker.config import BrokerConfig
+from rocketmq_broker.errors import ConfigError
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.producer.producer import Producer

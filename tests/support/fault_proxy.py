@@ -7,7 +7,7 @@ import random
 import socket
 from collections.abc import Callable, Iterator
 
-from pytest_rocketmq.fault_proxy import FaultProxy, Link
+from pytest_rocketmq.faults import FaultProxy, Link
 
 __all__ = ["FaultProxy", "Link", "seeded_cuts", "unreachable_address"]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rocketmq_broker.config import ConfigError
+from rocketmq_broker.errors import ConfigError
 from rocketmq_broker.security.accounts import Accounts
 from rocketmq_broker.security.address_patterns import address_pattern
 from rocketmq_wire.requests.permissions import Permission

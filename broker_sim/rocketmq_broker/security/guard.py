@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rocketmq_broker.config import ConfigError
+from rocketmq_broker.errors import ConfigError
 from rocketmq_broker.security.accounts import Account, Accounts
 from rocketmq_broker.security.auth_5_3 import parse_auth_file
 from rocketmq_broker.security.reloaded_files import ReloadedFiles

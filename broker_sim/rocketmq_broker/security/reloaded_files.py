@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from rocketmq_broker.config import ConfigError
+from rocketmq_broker.errors import ConfigError
 
 _LOG = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 1.0

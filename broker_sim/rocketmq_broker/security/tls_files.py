@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rocketmq_broker.config import ConfigError
+from rocketmq_broker.errors import ConfigError
 from rocketmq_broker.security.reloaded_files import ReloadedFiles
 
 CLIENT_AUTH: Final = {

@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from rocketmq_broker.config import BrokerConfig
+from rocketmq_broker.errors import PortTakenError
 from rocketmq_broker.security.guard import Guard
 from rocketmq_broker.security.tls_files import TlsFiles
 from rocketmq_broker.servers.bulk_grpc.calls import SUSPEND_MS_MAX, BulkCalls, Shell
@@ -25,7 +26,6 @@ from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_broker.servers.sockets.addresses import (
     BoundPorts,
-    PortTakenError,
     advertised_host,
     host_and_port,
 )

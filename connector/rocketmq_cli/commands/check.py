@@ -17,7 +17,7 @@ from rocketmq_cli.terminal.output import add_json_option, show_json
 from rocketmq_cli.usage import EXIT_FAILED
 
 if TYPE_CHECKING:
-    from rocketmq_cli.checks.findings import Finding
+    from rocketmq_cli.checks import Finding
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -51,16 +51,12 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _findings(args: argparse.Namespace) -> Iterator[Finding]:
-    from rocketmq_cli.checks import cluster as check_cluster
-    from rocketmq_cli.checks import findings
-    from rocketmq_cli.checks import spark as check_spark
+    from rocketmq_cli import checks
 
     if not args.no_spark:
-        for check in check_spark.CHECKS:
+        for check in checks.CHECKS:
             yield from check()
     if args.name_server or args.endpoints or os.environ.get(NAME_SERVER_VARIABLE):
-        yield from check_cluster.check(connection_settings(args), args.topic)
+        yield from checks.check(connection_settings(args), args.topic)
     else:
-        yield findings.note(
-            "cluster", "not checked", "give --name-server HOST:PORT to check it, too"
-        )
+        yield checks.note("cluster", "not checked", "give --name-server HOST:PORT to check it, too")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_attribute_option, add_noun, add_verb, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
-from rocketmq_cli.groups.lag import group_offsets, is_system_group, known_group
+from rocketmq_cli.groups import group_offsets, is_system_group, known_group
 from rocketmq_cli.terminal.output import (
     Record,
     add_json_option,
@@ -23,7 +23,7 @@ from rocketmq_wire.errors import RocketMQError, raise_first
 from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
-    from rocketmq_cli.groups.members import Members
+    from rocketmq_cli.groups import Members
 
 _TITLES = titles_of(
     "topic", "broker", "queue", "committed", "end", "lag", consumed="last one stored"
@@ -125,7 +125,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _describe(args: argparse.Namespace) -> int:
-    from rocketmq_cli.groups.members import find_members
+    from rocketmq_cli.groups import find_members
 
     with open_from(args) as cluster:
         found, problem = group_offsets(cluster, args.group, args.topic)
@@ -180,7 +180,7 @@ def _exit_code(problem: RocketMQError | None) -> int:
 
 
 def _reset(args: argparse.Namespace) -> int:
-    from rocketmq_cli.groups.reset import Target, move_online, move_stored, plan_move
+    from rocketmq_cli.groups import Target, move_online, move_stored, plan_move
 
     target = Target.parse(args.to, args.to_offset, args.shift, now_ms=time.time_ns() // 1_000_000)
     with open_from(args) as cluster:
@@ -233,7 +233,7 @@ def _create(args: argparse.Namespace) -> int:
 
 
 def _delete(args: argparse.Namespace) -> int:
-    from rocketmq_cli.groups.members import find_members
+    from rocketmq_cli.groups import find_members
     from rocketmq_wire.requests.groups import DeleteGroup
 
     with open_from(args) as cluster:

@@ -13,7 +13,7 @@ from rocketmq_cli.terminal.output import Record, add_json_option, moment, show, 
 from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, UsageError, report
 
 if TYPE_CHECKING:
-    from rocketmq_cli.groups.lag import GroupOffsets
+    from rocketmq_cli.groups import GroupOffsets
     from rocketmq_client.cluster import Cluster
 
 _TITLES = titles_of(
@@ -45,7 +45,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def _lag(args: argparse.Namespace) -> int:
-    from rocketmq_cli.groups.lag import group_offsets, known_group
+    from rocketmq_cli.groups import group_offsets, known_group
     from rocketmq_cli.times import parse_duration_ms
 
     pause_ms = None if args.watch is None else parse_duration_ms(args.watch, unit="s")

@@ -7,25 +7,15 @@ from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_noun, add_verb
 from rocketmq_cli.connection import add_connection_options, open_from, queues_of
+from rocketmq_cli.errors import MessageNotFoundError
 from rocketmq_cli.terminal.output import Record, add_json_option, cell_text, show_json
 from rocketmq_cli.usage import UsageError
-from rocketmq_wire.errors import RocketMQError, raise_first
+from rocketmq_wire.errors import raise_first
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
 
 _GROUP = "rmq-message"
-
-
-class MessageNotFoundError(RocketMQError):
-    """There is no such message."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"no message {self.what}: it may have expired, or never have been stored there"
 
 
 def add_parser(verbs: Verbs) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rocketmq_cli.arguments import Verbs, add_attribute_option, add_noun, add_verb, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
+from rocketmq_cli.errors import ConfigUnknownError
 from rocketmq_cli.terminal.output import (
     Record,
     add_json_option,
@@ -18,7 +19,7 @@ from rocketmq_cli.terminal.output import (
 )
 from rocketmq_cli.usage import EXIT_FAILED, UsageError, confirm, report, require_positive
 from rocketmq_client.cluster import Cluster
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.errors import TopicNotFoundError
 from rocketmq_wire.model import (
     MASTER_ID,
     PERMISSION_READ,
@@ -37,20 +38,6 @@ _PERMISSIONS = {
     "w": PERMISSION_WRITE,
 }
 _TITLES = titles_of("broker", "queue", "start", "end", "messages", "newest")
-
-
-class ConfigUnknownError(RocketMQError):
-    """A broker that has the topic did not report its settings."""
-
-    def __init__(self, topic: str, broker: str) -> None:
-        super().__init__(topic, broker)
-        self.topic, self.broker = topic, broker
-
-    def __str__(self) -> str:
-        return (
-            f"broker {self.broker} has topic {self.topic} and does not report its settings, "
-            "which would be lost: nothing was changed"
-        )
 
 
 def add_parser(verbs: Verbs) -> None:

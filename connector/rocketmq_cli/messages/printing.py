@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from rocketmq_arrow.columns import arrow_schema
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
-from rocketmq_cli.messages.records import MessagesGoneError, require_whole
+from rocketmq_cli.errors import MessagesGoneError
+from rocketmq_cli.messages.records import require_whole
 from rocketmq_cli.messages.rendering import JSON_COLUMNS, Format, json_lines
 from rocketmq_cli.terminal.progress import CountLine
 from rocketmq_cli.usage import UsageError, report

@@ -4,30 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rocketmq_cli.errors import MessagesGoneError
 from rocketmq_cli.terminal.output import Cell, moment
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
-from rocketmq_wire.errors import CorruptRecordError, RocketMQError
+from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import OffsetRange, QueueId, StoredMessage, Subscription
-from rocketmq_wire.plural import plural
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import KEYS, TAGS, UNIQUE_KEY
 from rocketmq_wire.records.record import decode_record, decompress_body
-
-
-class MessagesGoneError(RocketMQError):
-    """A queue lists messages that its broker does not return."""
-
-    def __init__(self, queue: QueueId, start: int, end: int, count: int) -> None:
-        super().__init__(queue, start, end, count)
-        self.queue, self.start, self.end, self.count = queue, start, end, count
-
-    def __str__(self) -> str:
-        return (
-            f"{plural(self.count, 'message')} of {self.queue} between offsets {self.start:,} and "
-            f"{self.end:,} {'is' if self.count == 1 else 'are'} gone: listed by the broker, but "
-            "not returned"
-        )
 
 
 def require_whole(chunk: RangeChunk, count: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
+from rocketmq_cli.errors import LinesRefusedError
 from rocketmq_cli.messages.lines import (
     MessageDefaults,
     Outgoing,
@@ -23,20 +24,6 @@ GROUP = "rmq-produce"
 _BATCH_MAX = 1_000
 # Brokers accept requests of 4 MiB by default.
 _BATCH_BYTES_MAX = 1 << 20
-_LINES_NAMED = 5
-
-
-class LinesRefusedError(RocketMQError):
-    """Some lines were not stored; those before, between and behind them may be."""
-
-    def __init__(self, lines: Sequence[int], error: RocketMQError) -> None:
-        super().__init__(lines, error)
-        self.lines, self.error = lines, error
-
-    def __str__(self) -> str:
-        return (
-            f"{self.error}. Not stored, not counting empty ones: line {_line_numbers(self.lines)}"
-        )
 
 
 class LineSender:
@@ -147,13 +134,3 @@ class LineSender:
                 f"line {number}: topic {self._topic} has no queue{index}{broker} to write to"
             )
         return fitting
-
-
-def _line_numbers(lines: Sequence[int]) -> str:
-    """`7`, `7 to 12`, or `7, 9, 11`."""
-    first, last = lines[0], lines[-1]
-    if last - first + 1 == len(lines):
-        return f"{first} to {last}" if last > first else f"{first}"
-    more = len(lines) - _LINES_NAMED
-    named = ", ".join(map(str, lines[:_LINES_NAMED]))
-    return f"{named} and {more} more, up to {last}" if more > 0 else named

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from rocketmq_cli.status_page.samples import Sample
+from rocketmq_cli.status_page.history import Sample
 from rocketmq_wire.model import RETRY_PREFIX
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -32,68 +32,48 @@ class _Key(NamedTuple):
 
 def render(sample: Sample | None) -> str:
     """Render every metric; without a sample only `rocketmq_exporter_up 0`."""
-    lines = list(_up(sample))
-    if sample is not None:
-        lines += _topics(sample)
-        lines += _groups(sample)
-    return "\n".join(lines) + "\n"
-
-
-def _up(sample: Sample | None) -> Iterator[str]:
-    yield from _head("rocketmq_exporter_up", "gauge", "1 if the last sample found a cluster")
-    yield f"rocketmq_exporter_up {int(sample is not None and bool(sample.brokers))}"
+    lines = _head("rocketmq_exporter_up", "gauge", "1 if the last sample found a cluster")
+    lines.append(f"rocketmq_exporter_up {int(sample is not None and bool(sample.brokers))}")
     if sample is None:
-        return
-    yield from _head("rocketmq_broker_up", "gauge", "1 if the broker answered the last sample")
+        return "\n".join(lines) + "\n"
+    lines += _head("rocketmq_broker_up", "gauge", "1 if the broker answered the last sample")
     for broker in sample.brokers:
         node = {"cluster": broker.cluster, "node_type": _NODE_TYPE, "node_id": broker.name}
         labels = {**node, "address": broker.address}
-        yield _line("rocketmq_broker_up", labels, int(broker.error is None))
+        lines.append(_line("rocketmq_broker_up", labels, int(broker.error is None)))
+    clusters = {broker.name: broker.cluster for broker in sample.brokers}
+    for name, kind, text, values in _counts(sample):
+        lines += _head(name, kind, text)
+        for key in sorted(values):
+            labels = {"cluster": clusters.get(key.broker, ""), **key.labels()}
+            lines.append(_line(name, labels, values[key]))
+    return "\n".join(lines) + "\n"
 
 
-def _topics(sample: Sample) -> Iterator[str]:
+def _counts(sample: Sample) -> Iterator[tuple[str, str, str, Counter[_Key]]]:
+    """Name, kind, help and values of each metric of topics and groups."""
     stored: Counter[_Key] = Counter()
     held: Counter[_Key] = Counter()
+    lag: Counter[_Key] = Counter()
+    done: Counter[_Key] = Counter()
     for queues in sample.topics.values():
         for queue, stat in queues.items():
             key = _Key(queue.broker, queue.topic)
             stored[key] += stat.end
             held[key] += stat.end - stat.start
-    clusters = _clusters(sample)
-    yield from _head("rocketmq_messages_in_total", "counter", "messages stored in a topic")
-    yield from _lines("rocketmq_messages_in_total", stored, clusters)
-    yield from _head("rocketmq_topic_messages", "gauge", "messages that a topic holds")
-    yield from _lines("rocketmq_topic_messages", held, clusters)
-
-
-def _groups(sample: Sample) -> Iterator[str]:
-    lag: Counter[_Key] = Counter()
-    done: Counter[_Key] = Counter()
-    for group, queues in sample.groups.items():
-        for queue, at in queues.items():
+    for group, offsets in sample.groups.items():
+        for queue, at in offsets.items():
             key = _Key(queue.broker, queue.topic, group)
             lag[key] += at.lag
             done[key] += at.consumer_offset
-    clusters = _clusters(sample)
-    yield from _head("rocketmq_consumer_lag_messages", "gauge", "messages not committed")
-    yield from _lines("rocketmq_consumer_lag_messages", lag, clusters)
-    yield from _head("rocketmq_messages_out_total", "counter", "messages committed by a group")
-    yield from _lines("rocketmq_messages_out_total", done, clusters)
+    yield "rocketmq_messages_in_total", "counter", "messages stored in a topic", stored
+    yield "rocketmq_topic_messages", "gauge", "messages that a topic holds", held
+    yield "rocketmq_consumer_lag_messages", "gauge", "messages not committed", lag
+    yield "rocketmq_messages_out_total", "counter", "messages committed by a group", done
 
 
-def _clusters(sample: Sample) -> dict[str, str]:
-    return {broker.name: broker.cluster for broker in sample.brokers}
-
-
-def _lines(name: str, values: Mapping[_Key, int], clusters: Mapping[str, str]) -> Iterator[str]:
-    for key in sorted(values):
-        labels = {"cluster": clusters.get(key.broker, ""), **key.labels()}
-        yield _line(name, labels, values[key])
-
-
-def _head(name: str, kind: str, text: str) -> Iterator[str]:
-    yield f"# HELP {name} {text}"
-    yield f"# TYPE {name} {kind}"
+def _head(name: str, kind: str, text: str) -> list[str]:
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
 
 
 def _line(name: str, labels: Mapping[str, str], value: float) -> str:

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from rocketmq_cli.groups.lag import group_offsets, is_system_group
-from rocketmq_cli.status_page.history import History
-from rocketmq_cli.status_page.samples import BrokerSample, Sample
+from rocketmq_cli.groups import group_offsets, is_system_group
+from rocketmq_cli.status_page.history import BrokerSample, History, Sample
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError

@@ -1,21 +1,31 @@
-"""Renders samples and messages as HTML pages: pure. It escapes all text from outside."""
+"""Renders samples and messages as HTML pages with charts: pure. It escapes all text from outside.
+
+Charts are SVG. Colours come from the page's style, so that they follow light and dark. The newest
+number and the highest are also text, for readers that do not see the picture.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from html import escape
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from rocketmq_cli.status_page.charts import line_chart, short
-from rocketmq_cli.status_page.history import History
-from rocketmq_cli.status_page.samples import Sample
+from rocketmq_cli.status_page.history import History, Point, Sample
 from rocketmq_cli.terminal.output import Cell, cell_text, moment
 
 _BODY_SHOWN: Final = 600
 _ROWS_MAX: Final = 500
 _PROBLEMS_MAX: Final = 20
+_WIDTH: Final = 720
+_HEIGHT: Final = 170
+_LEFT: Final = 64
+_RIGHT: Final = 12
+_TOP: Final = 18
+_BOTTOM: Final = 28
+_POINTS_MAX: Final = 240
 
 
 class Html(NamedTuple):
@@ -266,3 +276,73 @@ def _rate(value: float | None) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _BODY_SHOWN else f"{text[:_BODY_SHOWN]}… ({len(text):,} characters)"
+
+
+def line_chart(title: str, points: Sequence[Point]) -> str:
+    """Render values over time as SVG, or a sentence if there are fewer than two."""
+    if len(points) < 2:
+        return f'<p class="hint">{escape(title)}: the chart begins with the next sample.</p>'
+    points = thinned(points, _POINTS_MAX)
+    top = nice_top(max(point.value for point in points))
+    first, last = points[0].time_ms, points[-1].time_ms
+    span = max(last - first, 1)
+
+    def x(time_ms: int) -> float:
+        return _LEFT + (time_ms - first) / span * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(value: float) -> float:
+        return _TOP + (1 - value / top) * (_HEIGHT - _TOP - _BOTTOM)
+
+    line = " ".join(f"{x(point.time_ms):.1f},{y(point.value):.1f}" for point in points)
+    area = f"{x(first):.1f},{y(0):.1f} {line} {x(last):.1f},{y(0):.1f}"
+    grid = "".join(
+        f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(v):.1f}" y2="{y(v):.1f}"/>'
+        f'<text x="{_LEFT - 8}" y="{y(v) + 4:.1f}" text-anchor="end">{short(v)}</text>'
+        for v in (0, top / 2, top)
+    )
+    times = "".join(
+        f'<text x="{x(at):.1f}" y="{_HEIGHT - 6}" text-anchor="{anchor}">{_clock(at)}</text>'
+        for at, anchor in ((first, "start"), (last, "end"))
+    )
+    now = points[-1].value
+    return (
+        f"<figure><figcaption>{escape(title)} <b>{short(now)}</b></figcaption>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}: now '
+        f'{short(now)}, at most {short(max(point.value for point in points))}">'
+        f'{grid}{times}<polygon class="area" points="{area}"/>'
+        f'<polyline class="line" points="{line}"/></svg></figure>'
+    )
+
+
+def thinned(points: Sequence[Point], count_max: int) -> Sequence[Point]:
+    """Keep at most `count_max` points, of each stretch the highest, so that no peak is lost."""
+    if len(points) <= count_max:
+        return points
+    step = len(points) / (count_max - 2)
+    kept = [points[0]]
+    for number in range(count_max - 2):
+        stretch = points[int(number * step) : max(int((number + 1) * step), int(number * step) + 1)]
+        kept.append(max(stretch, key=lambda point: point.value))
+    kept.append(points[-1])
+    return sorted(dict.fromkeys(kept))
+
+
+def nice_top(value: float) -> float:
+    """The axis' end: the next of 1, 2, 5, 10, 20 … at or above a value."""
+    if value <= 1:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value)
+
+
+def short(value: float) -> str:
+    """`950`, `12.5k`, `3M`."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            scaled = value / (1e3 if unit == "k" else limit)
+            return f"{scaled:.1f}".rstrip("0").rstrip(".") + unit
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def _clock(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1_000, tz=timezone.utc).strftime("%H:%M:%S")

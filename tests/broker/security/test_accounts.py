@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_broker.config import ConfigError
+from rocketmq_broker.errors import ConfigError
 from rocketmq_broker.security.acl_4_9 import parse_plain_acl, parse_yaml
 from rocketmq_broker.security.address_patterns import address_pattern
 from rocketmq_broker.security.auth_5_3 import parse_auth_file

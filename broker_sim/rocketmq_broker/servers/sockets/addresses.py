@@ -8,8 +8,9 @@ import socket
 from contextlib import suppress
 from typing import Final
 
-from rocketmq_broker.config import BrokerConfig, ConfigError
+from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.engine.core.routes import WILDCARDS
+from rocketmq_broker.errors import PortTakenError
 
 # Below the range from which systems give ports to outgoing connections: such a connection could
 # take a port of that range between the broker's stop and its restart.
@@ -30,20 +31,6 @@ _REMEMBERED: Final = (
     ", the port that the data directory remembers from its last run (config/addresses.json). Stop "
     "what listens there, perhaps the broker whose directory was copied, or name another port: {}"
 )
-
-
-class PortTakenError(ConfigError):
-    """A wanted port is in use."""
-
-    def __init__(self, host: str, port: int, reason: str, advice: str = "") -> None:
-        super().__init__(host, port, reason, advice)
-        self.host = host
-        self.port = port
-        self.reason = reason
-        self.advice = advice
-
-    def __str__(self) -> str:
-        return f"cannot listen on {self.host}:{self.port}: {self.reason}{self.advice}"
 
 
 class BoundPorts:

@@ -1,4 +1,4 @@
-"""Checks of this machine: Java, Python, Spark, and whether Spark finds the source."""
+"""The checks of `rmq check`: this machine, Spark, and the cluster with its brokers and a topic."""
 
 from __future__ import annotations
 
@@ -11,10 +11,23 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from rocketmq_cli.checks.findings import Finding, fail, note, ok
+from rocketmq_cli.usage import did_you_mean
+from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import (
+    BrokerError,
+    ConnectError,
+    NotOverGrpcError,
+    RocketMQError,
+    TopicNotFoundError,
+)
+from rocketmq_wire.model import MASTER_ID, is_internal_topic
+from rocketmq_wire.plural import plural
+from rocketmq_wire.requests.brokers import GetBrokerSettings, SettingsReply
 
 _JAVA_MIN: Final = 17
 _SPARK_MIN: Final = (4, 0)
@@ -23,6 +36,34 @@ _TIMEOUT_S: Final = 60
 _PRINT_VERSION = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
 # The worker's Python runs this: it may lack a package that the driver has.
 _IMPORT_SOURCE = "import pyspark_rocketmq, pyarrow; print(pyspark_rocketmq.__file__)"
+_TIMEOUT_MS: Final = 3_000
+# A refusal is an answer, and so is the error that a gRPC endpoint has no such request.
+_ANSWERS: Final = (BrokerError, NotOverGrpcError)
+
+
+class Finding(NamedTuple):
+    """One line of `rmq check`."""
+
+    state: str
+    """`ok  `, `note` or `FAIL`."""
+    what: str
+    found: str
+    remedy: str = ""
+
+
+def ok(what: str, found: str) -> Finding:
+    """The check passed."""
+    return Finding("ok  ", what, found)
+
+
+def note(what: str, found: str, remedy: str = "") -> Finding:
+    """The check passed, with a remark."""
+    return Finding("note", what, found, remedy)
+
+
+def fail(what: str, found: str, remedy: str) -> Finding:
+    """The check failed."""
+    return Finding("FAIL", what, found, remedy)
 
 
 def java() -> Iterator[Finding]:
@@ -157,3 +198,74 @@ def _finished(words: list[str]) -> subprocess.CompletedProcess[str] | None:
 
 
 CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (java, python, spark, discovery)
+
+
+def check(
+    settings: ConnectionSettings, topic: str | None, timeout_ms: int = _TIMEOUT_MS
+) -> Iterator[Finding]:
+    """Check a cluster; stop at a problem that makes later checks useless."""
+    settings = replace(settings, request_timeout_ms=timeout_ms, connect_timeout_ms=timeout_ms)
+    where = settings.cluster_address
+    with open_cluster(settings) as cluster:
+        try:
+            brokers = cluster.cluster_info().brokers
+        except RocketMQError as error:
+            yield fail("cluster", str(error), f"is a RocketMQ cluster running at {where}?")
+            return
+        count = plural(len(brokers), "broker")
+        yield ok("cluster", f"{where} knows {count}")
+        for broker in brokers:
+            if MASTER_ID not in broker.addresses:
+                yield fail(
+                    "broker", f"{broker.name} has no master", "start it: only its slaves are there"
+                )
+        reached = False
+        for name, answer in cluster.ask_masters(GetBrokerSettings()).items():
+            reached = reached or isinstance(answer, SettingsReply)
+            address = next((b.addresses.get(MASTER_ID, "") for b in brokers if b.name == name), "")
+            yield _broker(f"{name} at {address}", answer)
+        if topic is not None and reached:
+            yield from _topic(cluster, topic)
+
+
+def _broker(what: str, answer: SettingsReply | RocketMQError) -> Finding:
+    if isinstance(answer, ConnectError):
+        return fail(
+            "broker",
+            f"{what} cannot be reached: {answer}",
+            "that address is what the broker advertises (brokerIP1). Make it reachable, or give "
+            "the source's option addressMap",
+        )
+    if isinstance(answer, RocketMQError) and not isinstance(answer, _ANSWERS):
+        return fail(
+            "broker",
+            f"{what} does not answer as a broker does: {answer}",
+            "check whether it is overloaded or another program, and read its log; that address is "
+            "what the broker advertises (brokerIP1)",
+        )
+    if isinstance(answer, RocketMQError):
+        return note("broker", f"{what} answers, but does not show its settings: {answer}")
+    if answer.settings.get("enablePropertyFilter", "true") == "false":
+        return note("broker", what, "SQL92 filters are off there (enablePropertyFilter=false)")
+    return ok("broker", what)
+
+
+def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
+    try:
+        stats = cluster.topic_stats(topic)
+    except TopicNotFoundError:
+        names = [name for name in cluster.topics() if not is_internal_topic(name)]
+        yield fail(
+            "topic",
+            f"there is no topic {topic}.{did_you_mean(topic, names)}",
+            f"rmq topic create {topic} creates it",
+        )
+        return
+    except RocketMQError as error:
+        yield fail("topic", str(error), "see above")
+        return
+    count = sum(stat.end - stat.start for stat in stats.values())
+    queues, messages = plural(len(stats), "queue"), plural(count, "message")
+    yield ok("topic", f"{topic}: {queues}, {messages}")
+    if not cluster.queues(topic):
+        yield fail("topic", f"{topic} may not be read", f"rmq topic alter {topic} --permission rw")

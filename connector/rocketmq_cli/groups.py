@@ -1,36 +1,160 @@
-"""Plans the new committed offsets of a group, and moves it: by a commit or through its brokers."""
+"""Consumer groups for the verbs and the status page: committed offsets, live members, resets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from rocketmq_cli.connection import queues_of
+from rocketmq_cli.errors import IncompleteOffsetsError, MovedOtherwiseError, UnknownGroupError
 from rocketmq_cli.times import parse_moment_ms
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import UsageError, did_you_mean
 from rocketmq_client.cluster import Cluster
-from rocketmq_wire.errors import RocketMQError, raise_first
-from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.codes import ResponseCode
+from rocketmq_wire.errors import (
+    BrokerError,
+    GroupNotFoundError,
+    NotOverGrpcError,
+    RocketMQError,
+    TopicNotFoundError,
+    UnsupportedRequestError,
+    raise_first,
+)
+from rocketmq_wire.model import Bounds, CommittedOffset, QueueId
 from rocketmq_wire.requests.brokers import GetBrokerSettings
-from rocketmq_wire.requests.offsets import OffsetsReply, ResetClientOffsets
+from rocketmq_wire.requests.groups import ConsumersReply, GetConsumers
+from rocketmq_wire.requests.offsets import (
+    ConsumeStatsReply,
+    GetConsumeStats,
+    OffsetsReply,
+    ResetClientOffsets,
+)
 
+# Groups of RocketMQ itself, and those under which this project only reads.
+_SYSTEM_GROUPS: Final = (
+    "CID_",
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_",
+    "__MONITOR_",
+    "rmq-",
+    "pyspark-rocketmq-reader",
+)
 _TO_THE_END = -1
 
 
-class MovedOtherwiseError(RocketMQError):
-    """Brokers moved other queues than the request named."""
+def is_system_group(name: str) -> bool:
+    """True for a group that no application has."""
+    return name.startswith(_SYSTEM_GROUPS)
 
-    def __init__(self, missing: tuple[QueueId, ...], added: tuple[QueueId, ...]) -> None:
-        super().__init__(missing, added)
-        self.missing, self.added = missing, added
 
-    def __str__(self) -> str:
-        parts = [
-            f"{what}: {', '.join(map(str, queues))}"
-            for what, queues in (("not moved", self.missing), ("moved, too", self.added))
-            if queues
+class GroupOffsets(NamedTuple):
+    """A group's committed offsets in the queues of the brokers that answered."""
+
+    queues: Mapping[QueueId, CommittedOffset]
+    problem: IncompleteOffsetsError | None = None
+    """The brokers that did not answer; None if all did."""
+
+
+def known_group(cluster: Cluster, group: str) -> None:
+    """Raise UnknownGroupError if no broker knows the group.
+
+    Brokers of 4.9 do not list a group that has only committed.
+    """
+    groups = cluster.groups()
+    if group not in groups and not group_queues(cluster, group):
+        raise UnknownGroupError(group, did_you_mean(group, groups))
+
+
+def group_queues(cluster: Cluster, group: str) -> Mapping[QueueId, CommittedOffset]:
+    """A group's committed offsets in all its topics.
+
+    Raises IncompleteOffsetsError if a broker does not answer.
+    """
+    queues, problem = group_offsets(cluster, group)
+    if problem is not None:
+        raise problem
+    return queues
+
+
+def group_offsets(cluster: Cluster, group: str, topic: str | None = None) -> GroupOffsets:
+    """A group's committed offsets, in one topic if given, from the brokers that answer.
+
+    Raises the first failure if no broker answers.
+    """
+    found: dict[QueueId, CommittedOffset] = {}
+    missing: dict[str, str] = {}
+    # The request has no topic: with one, brokers answer 0 if the group has committed nothing.
+    answers = cluster.ask_masters(GetConsumeStats(group))
+    for broker, answer in answers.items():
+        if isinstance(answer, ConsumeStatsReply):
+            found.update(answer.queues)
+        elif not isinstance(answer, (TopicNotFoundError, GroupNotFoundError)):
+            missing[broker] = str(answer)
+    if len(missing) == len(answers):
+        raise next(answer for answer in answers.values() if isinstance(answer, RocketMQError))
+    for known in cluster.cluster_info().brokers:
+        if known.name not in answers:
+            missing[known.name] = "it has no master"
+    return GroupOffsets(
+        {queue: at for queue, at in found.items() if topic is None or queue.topic == topic},
+        IncompleteOffsetsError(group, missing) if missing else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The live members of a group, merged from all its brokers."""
+
+    clients: Mapping[str, tuple[str, str]]
+    """Address and language by client id."""
+    consume_type: str
+    message_model: str
+    subscriptions: Mapping[str, str]
+
+    def summary(self) -> str:
+        """`push, clustering; subscribed to orders (*)`."""
+        topics = ", ".join(
+            f"{topic} ({text})" for topic, text in sorted(self.subscriptions.items())
+        )
+        return f"{self.consume_type}, {self.message_model.lower()}; subscribed to {topics or '-'}"
+
+    def as_records(self) -> Sequence[Mapping[str, str]]:
+        """A record a member."""
+        return [
+            {"member": client, "address": address, "language": language}
+            for client, (address, language) in sorted(self.clients.items())
         ]
-        return f"the brokers moved other queues than the request named. {'; '.join(parts)}"
+
+
+def find_members(cluster: Cluster, group: str) -> Members | None:
+    """The group's live members, None if there are none. Over gRPC they are unknown: None, too."""
+    replies: list[ConsumersReply] = []
+    failures: list[RocketMQError] = []
+    for answer in cluster.ask_masters(GetConsumers(group)).values():
+        if isinstance(answer, ConsumersReply):
+            replies.append(answer)
+        elif isinstance(answer, (UnsupportedRequestError, NotOverGrpcError)):
+            continue
+        elif not (
+            isinstance(answer, BrokerError) and answer.code == ResponseCode.CONSUMER_NOT_ONLINE
+        ):
+            failures.append(answer)
+    if failures and not replies:
+        raise failures[0]
+    if not replies:
+        return None
+    return Members(
+        {c.client_id: (c.address, c.language) for reply in replies for c in reply.connections},
+        replies[0].consume_type,
+        replies[0].message_model,
+        {
+            topic: subscription.expression
+            for reply in replies
+            for topic, (subscription, _) in reply.subscriptions.items()
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)

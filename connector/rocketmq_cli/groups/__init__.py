@@ -1,1 +1,0 @@
-"""Consumer groups for the verbs and the status page: offsets, members, resets. Start at `lag`."""
