@@ -14,8 +14,7 @@ from bench.registry import measurement
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings, PopSettings
 from rocketmq_client.consumer.pop import PopConsumer
 from rocketmq_wire.model import Subscription
-from rocketmq_wire.requests.assignment import ConsumeMode, SetConsumeMode
-from rocketmq_wire.requests.groups import PutGroup
+from rocketmq_wire.requests.groups import ConsumeMode, PutGroup, SetConsumeMode
 
 _BATCH = 32
 _BODY_SIZE = 100

@@ -59,9 +59,8 @@ if TYPE_CHECKING:
         Subscription,
         TopicConfig,
     )
-    from rocketmq_wire.requests.assignment import ConsumeMode, SetConsumeMode
     from rocketmq_wire.requests.contract import Reply, Request
-    from rocketmq_wire.requests.groups import DeleteGroup, PutGroup
+    from rocketmq_wire.requests.groups import ConsumeMode, DeleteGroup, PutGroup, SetConsumeMode
     from rocketmq_wire.requests.messages import (
         PullMessages,
         PullReply,
@@ -84,7 +83,6 @@ _MODULES = (
     "rocketmq_wire.filters.tags",
     "rocketmq_wire.filters.sql92",
     "rocketmq_wire.requests.contract",
-    "rocketmq_wire.requests.assignment",
     "rocketmq_wire.requests.offsets",
     "rocketmq_wire.requests.groups",
     "rocketmq_wire.requests.messages",

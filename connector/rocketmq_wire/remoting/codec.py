@@ -16,17 +16,7 @@ from rocketmq_wire.errors import (
     broker_error,
 )
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.remoting.codecs import (
-    assignment,
-    brokers,
-    groups,
-    members,
-    messages,
-    offsets,
-    pop,
-    topics,
-    transactions,
-)
+from rocketmq_wire.remoting.codecs import brokers, groups, members, messages, offsets, pop, topics
 from rocketmq_wire.remoting.codecs.layouts import Codec, EncodedReply, EncodedRequest, Fields
 from rocketmq_wire.remoting.headers import Header
 from rocketmq_wire.requests.contract import Reply, Request
@@ -36,9 +26,7 @@ R = TypeVar("R", bound=Reply)
 
 _Decode = Callable[[Fields, Buffer], "Request[Reply]"]
 
-_MODULES: Final = (
-    *(messages, offsets, groups, members, topics, brokers, transactions, pop, assignment),
-)
+_MODULES: Final = (messages, offsets, groups, members, topics, brokers, pop)
 # Any: mypy checks each row where it is made.
 _ROWS: Final[list[Codec[Any, Any]]] = [row for module in _MODULES for row in module.CODECS]
 _BY_TYPE: Final[dict[type, Codec[Any, Any]]] = {row.request.record: row for row in _ROWS}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from rocketmq_wire.model import ClusterInfo
+from rocketmq_wire.requests import permissions
 from rocketmq_wire.requests.contract import Done, Reply, Request
-from rocketmq_wire.requests.permissions import ADMIN, NOTHING, AccessRight
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +19,8 @@ class ClusterReply(Reply):
 class GetCluster(Request[ClusterReply]):
     """106: the brokers that a name server knows."""
 
-    access: ClassVar[AccessRight] = NOTHING
-    to_name_server: ClassVar[bool] = True
+    access = permissions.NOTHING
+    to_name_server = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +34,22 @@ class SettingsReply(Reply):
 class GetBrokerSettings(Request[SettingsReply]):
     """26: read a broker's settings."""
 
-    access: ClassVar[AccessRight] = NOTHING
+    access = permissions.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class GetNameServerSettings(Request[SettingsReply]):
     """319: read a name server's settings."""
 
-    access: ClassVar[AccessRight] = NOTHING
-    to_name_server: ClassVar[bool] = True
+    access = permissions.NOTHING
+    to_name_server = True
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeBrokerSettings(Request[Done]):
     """25: change settings of a running broker, which ignores names that it does not know."""
 
-    access: ClassVar[AccessRight] = ADMIN
+    access = permissions.ADMIN
     settings: Mapping[str, str]
 
 
@@ -58,14 +57,14 @@ class ChangeBrokerSettings(Request[Done]):
 class GetRuntimeInfo(Request[SettingsReply]):
     """28: ask a broker for its counters and measurements."""
 
-    access: ClassVar[AccessRight] = NOTHING
+    access = permissions.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class CleanConsumeQueues(Request[Done]):
     """306: delete consume-queue files whose log has expired."""
 
-    access: ClassVar[AccessRight] = ADMIN
+    access = permissions.ADMIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +76,8 @@ class CountReply(Reply):
 class WipeWritePermission(Request[CountReply]):
     """205: close a broker for writes in every route; the reply counts its topics."""
 
-    access: ClassVar[AccessRight] = ADMIN
-    to_name_server: ClassVar[bool] = True
+    access = permissions.ADMIN
+    to_name_server = True
     broker: str
 
 
@@ -86,8 +85,8 @@ class WipeWritePermission(Request[CountReply]):
 class AddWritePermission(Request[CountReply]):
     """327: undo `WipeWritePermission`."""
 
-    access: ClassVar[AccessRight] = ADMIN
-    to_name_server: ClassVar[bool] = True
+    access = permissions.ADMIN
+    to_name_server = True
     broker: str
 
 
@@ -95,7 +94,7 @@ class AddWritePermission(Request[CountReply]):
 class DeleteNameServerEntry(Request[Done]):
     """102: delete an entry of a name server's own table; tools delete a topic's order."""
 
-    access: ClassVar[AccessRight] = ADMIN
-    to_name_server: ClassVar[bool] = True
+    access = permissions.ADMIN
+    to_name_server = True
     namespace: str
     key: str

@@ -1,34 +1,23 @@
-"""Requests about clients and groups: heartbeats, members, configurations, queue locks."""
+"""Requests about clients and groups: heartbeats, members, settings, queue locks and assignment."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from rocketmq_wire.fastjson import Json
 from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription
+from rocketmq_wire.requests import permissions
 from rocketmq_wire.requests.contract import Done, Reply, Request
-from rocketmq_wire.requests.permissions import (
-    ADMIN,
-    CONSUME,
-    GET_TOPIC,
-    JOIN_GROUP,
-    JOIN_GROUP_OR_ADMIN,
-    NOTHING,
-    AccessRight,
-    Resources,
-    plain_topics,
-    retry_groups,
-    unique,
-)
+from rocketmq_wire.requests.permissions import Resources
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Request[Done]):
     """34: keep a client's groups and subscriptions known to a broker."""
 
-    access: ClassVar[AccessRight] = CONSUME
+    access = permissions.CONSUME
     client_id: str
     producer_groups: tuple[str, ...] = ()
     consumers: tuple[ConsumerInfo, ...] = ()
@@ -40,14 +29,17 @@ class Heartbeat(Request[Done]):
         """The subscribed topics, and the groups of consumers and of subscribed retry topics."""
         topics = [topic for one in self.consumers for topic, *_ in one.subscriptions]
         groups = (one.group for one in self.consumers)
-        return Resources(plain_topics(topics), unique((*groups, *retry_groups(topics))))
+        return Resources(
+            permissions.plain_topics(topics),
+            permissions.unique((*groups, *permissions.retry_groups(topics))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class UnregisterClient(Request[Done]):
     """35: remove a client from its groups."""
 
-    access: ClassVar[AccessRight] = JOIN_GROUP
+    access = permissions.JOIN_GROUP
     client_id: str
     producer_group: str | None = None
     consumer_group: str | None = None
@@ -65,7 +57,7 @@ class ListGroupClients(Request[ClientsReply]):
     The broker answers code 1 for a group without members; the codec returns an empty reply.
     """
 
-    access: ClassVar[AccessRight] = JOIN_GROUP
+    access = permissions.JOIN_GROUP
     group: str
 
 
@@ -73,7 +65,7 @@ class ListGroupClients(Request[ClientsReply]):
 class NotifyMembersChanged(Request[Done]):
     """40, oneway from the broker to a client: the members of its consumer group changed."""
 
-    access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
+    access = permissions.JOIN_GROUP_OR_ADMIN
     group: str
 
 
@@ -81,7 +73,7 @@ class NotifyMembersChanged(Request[Done]):
 class CheckSubscription(Request[Done]):
     """46: check that the broker takes a subscription. Raises BrokerError (23 or 1)."""
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     client_id: str
     group: str
     topic: str
@@ -97,14 +89,14 @@ class GroupsReply(Reply):
 class ListGroups(Request[GroupsReply]):
     """201: the groups of a broker, with a configuration or committed offsets."""
 
-    access: ClassVar[AccessRight] = NOTHING
+    access = permissions.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class ListTopicGroups(Request[GroupsReply]):
     """300: list the groups that consume a topic or have consumed it."""
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     topic: str
 
 
@@ -112,7 +104,7 @@ class ListTopicGroups(Request[GroupsReply]):
 class PutGroup(Request[Done]):
     """200: create a consumer group or change it."""
 
-    access: ClassVar[AccessRight] = ADMIN
+    access = permissions.ADMIN
     settings: Mapping[str, Json]
     """As in `subscriptionGroup.json`, with the name under `groupName`."""
 
@@ -121,7 +113,7 @@ class PutGroup(Request[Done]):
 class DeleteGroup(Request[Done]):
     """207: delete a group from one broker."""
 
-    access: ClassVar[AccessRight] = ADMIN
+    access = permissions.ADMIN
     group: str
     forgets_offsets: bool = False
 
@@ -137,7 +129,7 @@ class QueuesReply(Reply):
 class LockQueues(Request[QueuesReply]):
     """41: own queues of one broker for a minute; the reply names the queues now owned."""
 
-    access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
+    access = permissions.JOIN_GROUP_OR_ADMIN
     group: str
     client_id: str
     queues: tuple[QueueId, ...]
@@ -147,7 +139,7 @@ class LockQueues(Request[QueuesReply]):
 class UnlockQueues(Request[Done]):
     """42: release queues; the broker ignores queues that others own."""
 
-    access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
+    access = permissions.JOIN_GROUP_OR_ADMIN
     group: str
     client_id: str
     queues: tuple[QueueId, ...]
@@ -177,7 +169,7 @@ class ConsumersReply(Reply):
 class GetConsumers(Request[ConsumersReply]):
     """203: the consumers of a group. Raises BrokerError (206) if none is online."""
 
-    access: ClassVar[AccessRight] = NOTHING
+    access = permissions.NOTHING
     group: str
 
 
@@ -190,5 +182,52 @@ class ProducersReply(Reply):
 class GetProducers(Request[ProducersReply]):
     """204: the producers of a group. Raises BrokerError (1) if none is online."""
 
-    access: ClassVar[AccessRight] = NOTHING
+    access = permissions.NOTHING
     group: str
+
+
+class ConsumeMode(enum.Enum):
+    """How the members of a group get a topic's messages."""
+
+    PULL = "PULL"
+    POP = "POP"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A queue, or a broker's queues (`ANY_QUEUE`), and how to get their messages."""
+
+    mode: ConsumeMode
+    queue: QueueId
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentReply(Reply):
+    """The queues that a member is to consume; None: it keeps its queues."""
+
+    assignments: tuple[Assignment, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAssignment(Request[AssignmentReply]):
+    """400: ask the broker which queues of a topic this member is to consume."""
+
+    access = permissions.CONSUME_OR_ADMIN
+    group: str
+    topic: str
+    client_id: str
+    strategy: str = "AVG"
+    """Brokers know AVG and AVG_BY_CIRCLE."""
+    message_model: str = "CLUSTERING"
+
+
+@dataclass(frozen=True, slots=True)
+class SetConsumeMode(Request[Done]):
+    """401: make a group's members pull or pop a topic. Raises BrokerError: 16, 17, 26."""
+
+    access = permissions.ADMIN
+    group: str
+    topic: str
+    mode: ConsumeMode
+    share_queue_count: int = 0
+    """The number of following members whose queues each member pops, too; 0: all pop all."""

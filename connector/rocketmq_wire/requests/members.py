@@ -5,18 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests import permissions
 from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.requests.offsets import OffsetsReply
-from rocketmq_wire.requests.permissions import (
-    ADMIN,
-    GET_TOPIC,
-    JOIN_GROUP_OR_ADMIN,
-    NOTHING,
-    AccessRight,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +26,7 @@ class RelayedReply(Reply):
 class ResetOffsets(Request[Done]):
     """220, oneway: make a member continue at these offsets, as an administrator decided."""
 
-    access: ClassVar[AccessRight] = ADMIN
+    access = permissions.ADMIN
     group: str
     topic: str
     offsets: Mapping[QueueId, int]
@@ -43,7 +36,7 @@ class ResetOffsets(Request[Done]):
 class GetClientOffsets(Request[OffsetsReply]):
     """221: ask a member for its offsets in its queues of a topic."""
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     group: str
     topic: str
 
@@ -62,7 +55,7 @@ class GetMembersOffsets(Request[MembersOffsetsReply]):
     Raises BrokerError (206) if no member is online.
     """
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     group: str
     topic: str
     client_id: str = ""
@@ -114,7 +107,7 @@ class RunningInfoReply(Reply):
 class GetRunningInfo(Request[RunningInfoReply]):
     """307: ask for a member's state. A tool asks the broker, which asks the member."""
 
-    access: ClassVar[AccessRight] = NOTHING
+    access = permissions.NOTHING
     group: str
     client_id: str
     with_stacks: bool = False
@@ -147,7 +140,7 @@ class ConsumeDirectlyReply(Reply):
 class ConsumeDirectly(Request[ConsumeDirectlyReply]):
     """309: make a member consume one message and report the outcome."""
 
-    access: ClassVar[AccessRight] = JOIN_GROUP_OR_ADMIN
+    access = permissions.JOIN_GROUP_OR_ADMIN
     group: str
     client_id: str
     message_id: str

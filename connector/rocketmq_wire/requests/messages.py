@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Buffer, QueueId, Subscription
+from rocketmq_wire.requests import permissions
 from rocketmq_wire.requests.contract import Done, R, Reply, Request
-from rocketmq_wire.requests.permissions import (
-    ADMIN,
-    CONSUME,
-    JOIN_GROUP,
-    PUBLISH,
-    PUBLISH_OR_RETRY,
-    SUBSCRIBE,
-    AccessRight,
-    Resources,
-    named_by_fields,
-)
+from rocketmq_wire.requests.permissions import Resources
 
 
 class PullStatus(enum.Enum):
@@ -64,7 +55,7 @@ class PullReplies(Reply):
 class PullMessages(Request[PullReply]):
     """11: read at most `count_max` messages of `queue` from offset `start` on."""
 
-    access: ClassVar[AccessRight] = CONSUME
+    access = permissions.CONSUME
     group: str
     queue: QueueId
     start: int
@@ -93,7 +84,7 @@ class SendRequest(Request[R]):
 
     def resources(self) -> Resources:
         """The topic alone, or the groups: a consumer may send to its group's retry topic."""
-        named = named_by_fields(self)
+        named = permissions.named_by_fields(self)
         return Resources(named.topics) if named.topics else named
 
 
@@ -125,8 +116,8 @@ class SendReply(Reply):
 class SendMessage(SendRequest[SendReply]):
     """10 and 310. A negative queue index lets the broker choose."""
 
-    access: ClassVar[AccessRight] = PUBLISH_OR_RETRY
-    repeatable: ClassVar[bool] = False
+    access = permissions.PUBLISH_OR_RETRY
+    repeatable = False
     group: str
     queue: QueueId
     born_ms: int
@@ -145,8 +136,8 @@ class SendMessage(SendRequest[SendReply]):
 class SendBatch(SendRequest[SendReply]):
     """320: one body of batch entries (see `batch`), all for one queue."""
 
-    access: ClassVar[AccessRight] = PUBLISH_OR_RETRY
-    repeatable: ClassVar[bool] = False
+    access = permissions.PUBLISH_OR_RETRY
+    repeatable = False
     group: str
     queue: QueueId
     born_ms: int
@@ -161,8 +152,8 @@ class SendBatch(SendRequest[SendReply]):
 class SendRecords(SendRequest[SendReply]):
     """Only in the bulk gRPC service: whole records; the broker sets offsets, times and hosts."""
 
-    access: ClassVar[AccessRight] = PUBLISH_OR_RETRY
-    repeatable: ClassVar[bool] = False
+    access = permissions.PUBLISH_OR_RETRY
+    repeatable = False
     group: str
     queue: QueueId
     records: Buffer
@@ -177,9 +168,9 @@ class SendBack(Request[Done]):
     Raises GroupNotFoundError (26), and BrokerError (1) if no message is at that position.
     """
 
-    access: ClassVar[AccessRight] = JOIN_GROUP
+    access = permissions.JOIN_GROUP
     # A repeated request would make a second copy.
-    repeatable: ClassVar[bool] = False
+    repeatable = False
     group: str
     physical_offset: int
     """The record's position in the broker's log."""
@@ -207,7 +198,7 @@ class ViewMessage(Request[RecordsReply]):
     """33: read the message at a position in the log. Raises BrokerError (1)."""
 
     # The broker does not check that the message belongs to the topic beside the position.
-    access: ClassVar[AccessRight] = ADMIN
+    access = permissions.ADMIN
     physical_offset: int
     topic: str = ""
 
@@ -219,7 +210,7 @@ class QueryMessages(Request[RecordsReply]):
     Raises ProgressNotFoundError (22) if there are none.
     """
 
-    access: ClassVar[AccessRight] = SUBSCRIBE
+    access = permissions.SUBSCRIBE
     topic: str
     key: str
     count_max: int
@@ -243,7 +234,7 @@ class RecallMessage(Request[RecallReply]):
     brokers before 5.3.2, 16 by brokers without recallMessageEnable.
     """
 
-    access: ClassVar[AccessRight] = PUBLISH
+    access = permissions.PUBLISH
     topic: str
     handle: str
     group: str = ""

@@ -5,18 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from rocketmq_wire.model import CommittedOffset, QueueId
+from rocketmq_wire.requests import permissions
 from rocketmq_wire.requests.contract import Done, Reply, Request
-from rocketmq_wire.requests.permissions import (
-    ADMIN,
-    CONSUME,
-    GET_COMMITTED,
-    GET_TOPIC,
-    NOTHING,
-    AccessRight,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +24,7 @@ class OffsetReply(Reply):
 class GetCommittedOffset(Request[OffsetReply]):
     """14: read a committed offset. Raises ProgressNotFoundError (22)."""
 
-    access: ClassVar[AccessRight] = GET_COMMITTED
+    access = permissions.GET_COMMITTED
     group: str
     queue: QueueId
     zero_if_absent: bool = False
@@ -42,7 +34,7 @@ class GetCommittedOffset(Request[OffsetReply]):
 class CommitOffset(Request[Done]):
     """15: overwrite a committed offset, also with a lower one."""
 
-    access: ClassVar[AccessRight] = CONSUME
+    access = permissions.CONSUME
     group: str
     queue: QueueId
     offset: int
@@ -59,7 +51,7 @@ class Boundary(enum.Enum):
 class SearchOffset(Request[OffsetReply]):
     """29: find the offset of a store time."""
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     queue: QueueId
     timestamp_ms: int
     boundary: Boundary = Boundary.LOWER
@@ -69,7 +61,7 @@ class SearchOffset(Request[OffsetReply]):
 class GetMaxOffset(Request[OffsetReply]):
     """30: the next offset to be written."""
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     queue: QueueId
 
 
@@ -77,7 +69,7 @@ class GetMaxOffset(Request[OffsetReply]):
 class GetMinOffset(Request[OffsetReply]):
     """31: the first offset that the queue holds."""
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     queue: QueueId
 
 
@@ -85,7 +77,7 @@ class GetMinOffset(Request[OffsetReply]):
 class GetEarliestStoreTime(Request[OffsetReply]):
     """32: milliseconds, -1 if the queue is empty."""
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     queue: QueueId
 
 
@@ -99,7 +91,7 @@ class ConsumeStatsReply(Reply):
 class GetConsumeStats(Request[ConsumeStatsReply]):
     """208: a group's committed offsets at one broker."""
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     group: str
     topic: str | None = None
 
@@ -125,7 +117,7 @@ class AllCommittedOffsetsReply(Reply):
 class GetAllCommittedOffsets(Request[AllCommittedOffsetsReply]):
     """317: the committed offsets of all groups of a broker."""
 
-    access: ClassVar[AccessRight] = NOTHING
+    access = permissions.NOTHING
     only_ordered: bool = False
 
 
@@ -148,7 +140,7 @@ class OffsetsReply(Reply):
 class ResetClientOffsets(Request[OffsetsReply]):
     """222: reset a group's committed offsets to a time, or in one queue to an offset."""
 
-    access: ClassVar[AccessRight] = ADMIN
+    access = permissions.ADMIN
     group: str
     topic: str
     timestamp_ms: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Final
 
 from rocketmq_wire.model import Buffer, QueueId, Subscription
 from rocketmq_wire.records.handles import (
@@ -19,14 +19,9 @@ from rocketmq_wire.records.handles import (
     RetryKind,
     origin_topic_of,
 )
+from rocketmq_wire.requests import permissions
 from rocketmq_wire.requests.contract import Done, R, Reply, Request
-from rocketmq_wire.requests.permissions import (
-    CONSUME,
-    AccessRight,
-    Resources,
-    plain_topics,
-    unique,
-)
+from rocketmq_wire.requests.permissions import Resources
 
 POP_COUNT_MAX: Final = 32
 """The limit of messages in one pop: a checkpoint keeps them in the bits of an int."""
@@ -115,7 +110,7 @@ class PopRequest(Request[R]):
         A right to a parent topic covers its light queues.
         """
         topic = origin_topic_of(self.queue.topic, self.group)
-        return Resources(plain_topics((topic,)), (self.group,))
+        return Resources(permissions.plain_topics((topic,)), (self.group,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +120,7 @@ class PopMessages(PopRequest[PopReply]):
     Raises BrokerError: 1, 16, 17, 23, 26, 29.
     """
 
-    access: ClassVar[AccessRight] = CONSUME
+    access = permissions.CONSUME
     group: str
     queue: QueueId
     count_max: int
@@ -146,7 +141,7 @@ class PopMessages(PopRequest[PopReply]):
 class PeekMessages(PopRequest[PopReply]):
     """200052: read messages without popping them."""
 
-    access: ClassVar[AccessRight] = CONSUME
+    access = permissions.CONSUME
     group: str
     queue: QueueId
     count_max: int
@@ -156,7 +151,7 @@ class PeekMessages(PopRequest[PopReply]):
 class AckMessage(PopRequest[Done]):
     """200051: acknowledge a popped message. Raises BrokerError: 13, 17, 208."""
 
-    access: ClassVar[AccessRight] = CONSUME
+    access = permissions.CONSUME
     group: str
     queue: QueueId
     """The queue that holds the message; of the retry topic for a message from there."""
@@ -196,14 +191,14 @@ class AckMessages(Request[Done]):
     Brokers before 5.1.3 do not know it.
     """
 
-    access: ClassVar[AccessRight] = CONSUME
+    access = permissions.CONSUME
     broker: str
     spans: tuple[AckSpan, ...]
 
     def resources(self) -> Resources:
         """The topics that were popped, and the groups."""
-        topics = plain_topics(span.topic for span in self.spans)
-        return Resources(topics, unique(span.group for span in self.spans))
+        topics = permissions.plain_topics(span.topic for span in self.spans)
+        return Resources(topics, permissions.unique(span.group for span in self.spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +231,9 @@ class ChangeInvisibleTime(PopRequest[InvisibleTimeReply]):
     Raises BrokerError: 1, 13, 17, 208.
     """
 
-    access: ClassVar[AccessRight] = CONSUME
+    access = permissions.CONSUME
     # A repeated request would leave two checkpoints, and the broker would deliver twice.
-    repeatable: ClassVar[bool] = False
+    repeatable = False
     group: str
     queue: QueueId
     offset: int
@@ -258,7 +253,7 @@ class AwaitMessagesReply(Reply):
 class AwaitMessages(PopRequest[AwaitMessagesReply]):
     """200054: wait until a pop would find a message, without popping it."""
 
-    access: ClassVar[AccessRight] = CONSUME
+    access = permissions.CONSUME
     group: str
     queue: QueueId
     poll_ms: int = 0
@@ -276,7 +271,7 @@ class PollingCountReply(Reply):
 class GetPollingCount(PopRequest[PollingCountReply]):
     """200055: count the pops of a group that wait for a queue."""
 
-    access: ClassVar[AccessRight] = CONSUME
+    access = permissions.CONSUME
     group: str
     queue: QueueId
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from rocketmq_wire.model import QueueId, QueueStats, Route, TopicConfig
+from rocketmq_wire.requests import permissions
 from rocketmq_wire.requests.contract import Done, Reply, Request
-from rocketmq_wire.requests.permissions import ADMIN, GET_ROUTE, GET_TOPIC, NOTHING, AccessRight
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +19,8 @@ class RouteReply(Reply):
 class GetRoute(Request[RouteReply]):
     """105: the brokers and queues of a topic. Raises TopicNotFoundError (17)."""
 
-    access: ClassVar[AccessRight] = GET_ROUTE
-    to_name_server: ClassVar[bool] = True
+    access = permissions.GET_ROUTE
+    to_name_server = True
     topic: str
     standard_json: bool = True
     """False for old clients, which read numeric map keys only without quotes."""
@@ -36,16 +35,16 @@ class TopicsReply(Reply):
 class ListTopics(Request[TopicsReply]):
     """206: the topics of all brokers."""
 
-    access: ClassVar[AccessRight] = NOTHING
-    to_name_server: ClassVar[bool] = True
+    access = permissions.NOTHING
+    to_name_server = True
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicFromNameServer(Request[Done]):
     """216: delete a topic's routes."""
 
-    access: ClassVar[AccessRight] = ADMIN
-    to_name_server: ClassVar[bool] = True
+    access = permissions.ADMIN
+    to_name_server = True
     topic: str
 
 
@@ -53,7 +52,7 @@ class DeleteTopicFromNameServer(Request[Done]):
 class CreateTopic(Request[Done]):
     """17: create a topic or change it."""
 
-    access: ClassVar[AccessRight] = ADMIN
+    access = permissions.ADMIN
     config: TopicConfig
     default_topic: str = "TBW102"
 
@@ -62,7 +61,7 @@ class CreateTopic(Request[Done]):
 class DeleteTopic(Request[Done]):
     """215: delete a topic from one broker."""
 
-    access: ClassVar[AccessRight] = ADMIN
+    access = permissions.ADMIN
     topic: str
 
 
@@ -75,7 +74,7 @@ class TopicConfigsReply(Reply):
 class ListTopicConfigs(Request[TopicConfigsReply]):
     """21: the topics of one broker."""
 
-    access: ClassVar[AccessRight] = NOTHING
+    access = permissions.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class GetTopicConfig(Request[TopicConfigsReply]):
     Raises TopicNotFoundError (17). Brokers of 4.9 do not know it.
     """
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     topic: str
 
 
@@ -100,5 +99,5 @@ class TopicStatsReply(Reply):
 class GetTopicStats(Request[TopicStatsReply]):
     """202: bounds and newest store time of every queue of one broker in one call."""
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     topic: str

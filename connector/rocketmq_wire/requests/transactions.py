@@ -10,11 +10,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from rocketmq_wire.records.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_PREPARED
+from rocketmq_wire.requests import permissions
 from rocketmq_wire.requests.contract import Done, Request
-from rocketmq_wire.requests.permissions import GET_TOPIC, PUBLISH, AccessRight
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 END_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -49,9 +49,9 @@ class EndTransaction(Request[Done]):
     """
 
     # Clients of 4.9 name no topic; the broker checked the right when it took the half message.
-    access: ClassVar[AccessRight] = PUBLISH
+    access = permissions.PUBLISH
     # Java brokers do not remember commits: a repeated request makes a second copy.
-    repeatable: ClassVar[bool] = False
+    repeatable = False
     group: str
     half_offset: int
     """Its offset in the half topic; negative: the bundled broker finds it by transaction id."""
@@ -71,7 +71,7 @@ class EndTransaction(Request[Done]):
 class CheckTransaction(Request[Done]):
     """39, oneway from the broker to a client of the producer group: ask how a half message ends."""
 
-    access: ClassVar[AccessRight] = GET_TOPIC
+    access = permissions.GET_TOPIC
     half_offset: int
     position: int
     record: bytes

@@ -21,8 +21,7 @@ from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId, Subscription
-from rocketmq_wire.requests.assignment import ConsumeMode, SetConsumeMode
-from rocketmq_wire.requests.groups import PutGroup
+from rocketmq_wire.requests.groups import ConsumeMode, PutGroup, SetConsumeMode
 from rocketmq_wire.requests.pop import PopMessages
 from support.consuming import Collector, Topic, settings_of, until
 from support.group_fakes import FakeInstance

@@ -12,9 +12,8 @@ import pytest
 import rocketmq_wire
 from rocketmq_wire.model import ConsumerInfo, QueueId
 from rocketmq_wire.records.handles import ReceiptHandle, RetryKind
-from rocketmq_wire.requests.assignment import QueryAssignment
 from rocketmq_wire.requests.contract import Request
-from rocketmq_wire.requests.groups import Heartbeat, LockQueues, UnregisterClient
+from rocketmq_wire.requests.groups import Heartbeat, LockQueues, QueryAssignment, UnregisterClient
 from rocketmq_wire.requests.messages import (
     PullMessages,
     SendBatch,

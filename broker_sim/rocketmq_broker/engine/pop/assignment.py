@@ -13,14 +13,14 @@ from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, QueueId
-from rocketmq_wire.requests.assignment import (
+from rocketmq_wire.requests.contract import Done, Reply
+from rocketmq_wire.requests.groups import (
     Assignment,
     AssignmentReply,
     ConsumeMode,
     QueryAssignment,
     SetConsumeMode,
 )
-from rocketmq_wire.requests.contract import Done, Reply
 from rocketmq_wire.requests.pop import ANY_QUEUE
 
 FILE_NAME: Final = "messageRequestMode.json"

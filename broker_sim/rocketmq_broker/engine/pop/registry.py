@@ -27,8 +27,8 @@ from rocketmq_broker.engine.pop.revive import Revival
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.handles import RetryKind
-from rocketmq_wire.requests.assignment import QueryAssignment, SetConsumeMode
 from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.groups import QueryAssignment, SetConsumeMode
 from rocketmq_wire.requests.pop import (
     AckMessage,
     AckMessages,

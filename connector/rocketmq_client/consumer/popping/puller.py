@@ -23,8 +23,8 @@ from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.popping.consumption import PopConsumption, PopQueue
 from rocketmq_wire.errors import ProtocolError, RocketMQError, UnsupportedRequestError
 from rocketmq_wire.model import MASTER_ID, RETRY_PREFIX, QueueId, Subscription
-from rocketmq_wire.requests.assignment import AssignmentReply, ConsumeMode, QueryAssignment
 from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.groups import AssignmentReply, ConsumeMode, QueryAssignment
 from rocketmq_wire.requests.pop import InitMode, PopMessages, PopReply, PopStatus
 
 _LOG = logging.getLogger(__name__)

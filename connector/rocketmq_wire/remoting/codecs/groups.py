@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from rocketmq_wire.codes import RequestCode, ResponseCode
-from rocketmq_wire.errors import broker_error
+from rocketmq_wire.errors import RemoteProtocolError, broker_error
 from rocketmq_wire.fastjson import (
     Json,
     as_object,
@@ -189,6 +189,37 @@ _LOCK: Final = body.members(
     body.queues("mqSet", "queues"),
     constant("onlyThisBroker", False),
 )
+# --- queue assignment ------------------------------------------------------------------------
+
+
+def _mode_of(owner: body.JsonObject, name: str) -> groups.ConsumeMode:
+    text = member_text(owner, name, "PULL")
+    try:
+        return groups.ConsumeMode(text)
+    except ValueError as error:
+        raise RemoteProtocolError(f"no consume mode: {text[:20]!r}") from error
+
+
+_MODE: Final = body.member("mode", "mode", _mode_of, lambda mode: mode.value)
+_ASSIGNMENT: Final = body.Object(
+    groups.Assignment,
+    body.member("messageQueue", "queue",
+                lambda owner, name: body.QUEUE.read(member_object(owner, name)), body.QUEUE.write),
+    _MODE,
+)  # fmt: skip
+
+
+def _assignments_of(owner: body.JsonObject, name: str) -> tuple[groups.Assignment, ...] | None:
+    if owner.get(name) is None:
+        return None
+    found = map(_ASSIGNMENT.read, member_objects(owner, name))
+    return tuple(sorted(found, key=lambda one: one.queue))
+
+
+def _assignments_json(assignments: tuple[groups.Assignment, ...] | None) -> Json:
+    return None if assignments is None else [_ASSIGNMENT.write(one) for one in assignments]
+
+
 _GROUP: Final = header.text("consumerGroup", "group")
 
 CODECS: Final = (
@@ -230,4 +261,17 @@ CODECS: Final = (
     Codec(RequestCode.LOCK_BATCH_MQ, layout(groups.LockQueues, body=_LOCK),
           answer(groups.QueuesReply, body=body.members(body.queues("lockOKMQSet", "queues")))),
     Codec(RequestCode.UNLOCK_BATCH_MQ, layout(groups.UnlockQueues, body=_LOCK), DONE),
+    Codec(RequestCode.QUERY_ASSIGNMENT,
+          layout(groups.QueryAssignment, body=body.members(
+              body.text("consumerGroup", "group"), body.text("topic"),
+              body.text("clientId", "client_id"), body.text("strategyName", "strategy", "AVG"),
+              body.text("messageModel", "message_model", "CLUSTERING"))),
+          answer(groups.AssignmentReply, body=body.members(
+              body.member("messageQueueAssignments", "assignments", _assignments_of,
+                          _assignments_json)))),
+    Codec(RequestCode.SET_MESSAGE_REQUEST_MODE,
+          layout(groups.SetConsumeMode, body=body.members(
+              body.text("consumerGroup", "group"), body.text("topic"), _MODE,
+              body.integer("popShareQueueNum", "share_queue_count", 0))),
+          DONE),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Requests that read, send, send back, look up or recall messages <-> fields and bodies."""
+"""Requests that read, send, end, send back, look up or recall messages <-> fields and bodies."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rocketmq_wire.remoting.codecs import header
 from rocketmq_wire.remoting.codecs.header import BROKER_NAME, bool_text, queue_of
 from rocketmq_wire.remoting.codecs.layouts import (
     DONE,
+    RECORD,
     RECORDS,
     Answer,
     Codec,
@@ -26,7 +27,7 @@ from rocketmq_wire.remoting.codecs.layouts import (
     field,
     layout,
 )
-from rocketmq_wire.requests import messages
+from rocketmq_wire.requests import messages, transactions
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import (
     PullMessages,
@@ -40,19 +41,10 @@ from rocketmq_wire.requests.messages import (
 
 # --- pull ------------------------------------------------------------------------------------
 
-
 _PULL_COMMIT: Final = 0x1
-
-
 _PULL_SUSPEND: Final = 0x2
-
-
 _PULL_SUBSCRIPTION: Final = 0x4
-
-
 _PULL_STATUSES = {status.value: status for status in PullStatus}
-
-
 _PULL_REMARKS = {
     PullStatus.FOUND: "FOUND",
     PullStatus.NO_NEW_MESSAGE: "OFFSET_OVERFLOW_ONE",
@@ -148,11 +140,7 @@ _SEND_NAMES: Final = (
     *("bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes"),
     *("batch", BROKER_NAME),
 )
-
-
 _SHORT_NAMES: Final = dict(zip(_SEND_NAMES, "abcdefghijklmn", strict=True))
-
-
 _SEND_STATUSES = {status.value: status for status in SendStatus}
 
 
@@ -212,36 +200,25 @@ def _decode_send(
         fields.text(names[BROKER_NAME], fields.text(BROKER_NAME, "")),
         fields.int32(names["queueId"]),
     )
-    group = fields.text(names["producerGroup"])
-    born_ms = fields.int64(names["bornTimestamp"])
-    properties = fields.text(names["properties"], "").encode("utf-8", "replace")
-    flag = fields.int32(names["flag"])
-    sys_flag = fields.int32(names["sysFlag"])
+    common = (
+        fields.text(names["producerGroup"]),
+        queue,
+        fields.int64(names["bornTimestamp"]),
+        body,
+        fields.text(names["properties"], "").encode("utf-8", "replace"),
+        fields.int32(names["flag"]),
+        fields.int32(names["sysFlag"]),
+    )
     default_queue_count = fields.int32(names["defaultTopicQueueNums"], 4)
     # Brokers read the field, not the code: 310 with it is a batch, too.
     if is_batch or fields.boolean(names["batch"], False):
-        return SendBatch(
-            group=group,
-            queue=queue,
-            born_ms=born_ms,
-            body=body,
-            properties=properties,
-            flag=flag,
-            sys_flag=sys_flag,
-            default_queue_count=default_queue_count,
-        )
+        return SendBatch(*common, default_queue_count)
     maximum = names["maxReconsumeTimes"]
     return SendMessage(
-        group=group,
-        queue=queue,
-        born_ms=born_ms,
-        body=body,
-        properties=properties,
-        flag=flag,
-        sys_flag=sys_flag,
-        reconsume_times=fields.int32(names["reconsumeTimes"], 0),
-        reconsume_times_max=fields.int32(maximum) if fields.has(maximum) else None,
-        default_queue_count=default_queue_count,
+        *common,
+        fields.int32(names["reconsumeTimes"], 0),
+        fields.int32(maximum) if fields.has(maximum) else None,
+        default_queue_count,
     )
 
 
@@ -288,6 +265,24 @@ def _attempts_of(fields: Fields) -> int | None:
     return fields.int32("maxReconsumeTimes") if has_limit else None
 
 
+# --- transactions -----------------------------------------------------------------------------
+
+
+_RESOLUTIONS: Final = {resolution.value: resolution for resolution in transactions.Resolution}
+
+
+def _resolution_of(fields: Fields) -> transactions.Resolution:
+    value = fields.int32("commitOrRollback")
+    if value not in _RESOLUTIONS:
+        raise RemoteProtocolError(f"commitOrRollback is {value}: neither 0, 8 nor 12")
+    return _RESOLUTIONS[value]
+
+
+_HALF: Final = header.int64("tranStateTableOffset", "half_offset")
+_POSITION: Final = header.int64("commitLogOffset", "position")
+_MESSAGE_ID: Final = header.text("msgId", "message_id", "")
+_TRANSACTION_ID: Final = header.text("transactionId", "transaction_id", "")
+
 # --- codecs ----------------------------------------------------------------------------------
 
 
@@ -331,6 +326,18 @@ CODECS: Final = (
           answer(messages.RecordsReply,
                  header.int64("indexLastUpdateTimestamp", "index_end_ms", 0),
                  header.int64("indexLastUpdatePhyoffset", "index_end", 0), body=RECORDS)),
+    Codec(RequestCode.END_TRANSACTION,
+          layout(transactions.EndTransaction, header.text("producerGroup", "group"), _HALF,
+                 _POSITION, field("commitOrRollback", "resolution", _resolution_of,
+                                  lambda resolution: str(resolution.value)),
+                 header.boolean("fromTransactionCheck", "is_from_check"), _MESSAGE_ID,
+                 _TRANSACTION_ID, header.optional("topic"), header.BROKER),
+          DONE),
+    Codec(RequestCode.CHECK_TRANSACTION_STATE,
+          layout(transactions.CheckTransaction, _HALF, _POSITION, _MESSAGE_ID, _TRANSACTION_ID,
+                 header.text("offsetMsgId", "offset_message_id", ""), header.optional("topic"),
+                 header.BROKER, body=RECORD),
+          DONE),
 )  # fmt: skip
 
 DECODERS: Final[dict[int, Callable[[Fields, Buffer], Request[Reply]]]] = {

@@ -38,23 +38,11 @@ from rocketmq_wire.requests.pop import (
 )
 
 # --- pop and peek ----------------------------------------------------------------------------
-
-
 _STATUSES: Final = {status.value: status for status in PopStatus}
-
-
 _KINDS: Final = {kind.value: kind for kind in RetryKind}
-
-
 _INIT_MODES: Final = {mode.value: mode for mode in InitMode}
-
-
 _BITS_MAX: Final = 4_096
-
-
 _OFFSET_COUNT_MAX: Final = 100_000
-
-
 _V = TypeVar("_V")
 
 

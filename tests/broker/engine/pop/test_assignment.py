@@ -10,8 +10,7 @@ from rocketmq_broker.engine.pop.assignment import (
     share_queues,
 )
 from rocketmq_wire.model import ConsumerInfo, TopicConfig
-from rocketmq_wire.requests.assignment import ConsumeMode, QueryAssignment, SetConsumeMode
-from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.groups import ConsumeMode, Heartbeat, QueryAssignment, SetConsumeMode
 from rocketmq_wire.requests.pop import ANY_QUEUE
 from rocketmq_wire.requests.topics import CreateTopic
 from support.engines import EngineUnderTest, queue_of

@@ -17,14 +17,14 @@ from rocketmq_wire.records.handles import (
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.codecs.pop import decode_bits, encode_bits
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.assignment import (
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.groups import (
     Assignment,
     AssignmentReply,
     ConsumeMode,
     QueryAssignment,
     SetConsumeMode,
 )
-from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.requests.pop import (
     AckMessage,
     AckMessages,
