@@ -23,7 +23,7 @@ from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings, MessageModel
 from rocketmq_client.consumer.group_consumer import ConsumerState
 from rocketmq_client.consumer.membership.client_instance import client_id_of
-from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile
+from rocketmq_client.consumer.membership.offset_store import LocalOffsetFile
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.errors import ClientStateError, ProgressFileError
 from rocketmq_client.producer.producer import Producer

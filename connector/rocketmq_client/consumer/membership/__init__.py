@@ -1,4 +1,4 @@
-"""A member's place in its group: heartbeats, rebalance, owned queues and their locks.
+"""A member's place in its group: heartbeats, rebalance, owned queues, their locks and offsets.
 
 Start at `client_instance`, then `owned_queues`.
 """

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from rocketmq_client.consumer.common.io_thread import IoThread, RpcHook, now_ms
 from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.offset_store.local_file import LocalOffsetFile
+from rocketmq_client.consumer.membership.offset_store import LocalOffsetFile
 from rocketmq_client.errors import ClientStateError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.addresses import local_address

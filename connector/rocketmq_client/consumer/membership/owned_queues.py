@@ -19,7 +19,7 @@ from rocketmq_client.consumer.allocation import Change, change_between, rebalanc
 from rocketmq_client.consumer.common.io_thread import now_ms
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
-from rocketmq_client.consumer.offset_store.offset_store import OffsetStore
+from rocketmq_client.consumer.membership.offset_store import OffsetStore
 from rocketmq_client.consumer.pulling.pull_control import ILLEGAL_DELAY_MS
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_wire.errors import RocketMQError

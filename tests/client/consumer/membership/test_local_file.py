@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_client.consumer.offset_store.local_file import (
+from rocketmq_client.consumer.membership.offset_store import (
     LocalOffsetFile,
     decode_offsets,
     encode_offsets,

@@ -8,7 +8,7 @@ import pytest
 
 from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
-from rocketmq_client.consumer.offset_store.offset_store import OffsetStore, StartAt, start_of
+from rocketmq_client.consumer.membership.offset_store import OffsetStore, StartAt, start_of
 from rocketmq_wire.model import QueueId
 from support.group_fakes import FakeIo
 
