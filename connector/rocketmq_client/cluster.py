@@ -10,16 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import TypeVar, cast
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
-from rocketmq_client.offsets.bounds import (
-    ask_bounds,
-    first_store_time,
-    one_pull,
-    search_times,
-)
+from rocketmq_client.offsets.bounds import ask_bounds, first_store_time, one_pull, search_times
 from rocketmq_client.offsets.offset_commit import commit_in_rounds
 from rocketmq_client.retry import REQUEST_TRIES_MAX, SYSTEM_CLOCK, Clock, Retry
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
@@ -49,7 +43,7 @@ from rocketmq_wire.model import (
 )
 from rocketmq_wire.requests.brokers import GetCluster
 from rocketmq_wire.requests.contract import Reply, Request
-from rocketmq_wire.requests.groups import ClientsReply, GroupsReply, ListGroupClients, ListGroups
+from rocketmq_wire.requests.groups import ClientsReply, ListGroupClients, ListGroups
 from rocketmq_wire.requests.messages import PullMessages, PullReply
 from rocketmq_wire.requests.offsets import (
     Boundary,
@@ -69,7 +63,6 @@ from rocketmq_wire.requests.topics import (
     ListTopicConfigs,
     ListTopics,
     TopicConfigsReply,
-    TopicStatsReply,
 )
 
 R = TypeVar("R", bound=Reply)
@@ -94,12 +87,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -133,10 +121,9 @@ class Cluster:
 
         Leaves out the queues of a broker that does not answer; raises if no broker answers.
         """
-        replies = self._ask_brokers(self._brokers_of(topic), GetTopicStats(topic))
         stats: dict[QueueId, QueueStats] = {}
-        for reply in replies:
-            stats.update(cast("TopicStatsReply", reply).queues)
+        for reply in self._ask_brokers(self._brokers_of(topic), GetTopicStats(topic)):
+            stats.update(reply.queues)
         return stats
 
     def create_topic(self, config: TopicConfig, broker: str | None = None) -> None:
@@ -197,16 +184,7 @@ class Cluster:
         self, queues: Iterable[QueueId]
     ) -> dict[QueueId, int | RocketMQError | None]:
         """Return the store time of every queue's first message; None for an empty queue."""
-        wanted = tuple(dict.fromkeys(queues))
-        replies = self._ask([(queue.broker, GetEarliestStoreTime(queue)) for queue in wanted])
-        times: dict[QueueId, int | RocketMQError | None] = {}
-        for queue, reply in zip(wanted, replies, strict=True):
-            if isinstance(reply, RocketMQError):
-                times[queue] = reply
-            else:
-                value = cast("OffsetReply", reply).value
-                times[queue] = value if value >= 0 else None
-        return times
+        return self._values_of({queue: GetEarliestStoreTime(queue) for queue in queues})
 
     def store_time_at(self, queue: QueueId, offset: int) -> int | None:
         """Return one store time, as `store_times_at` does."""
@@ -264,18 +242,12 @@ class Cluster:
         A broker of 4.9 answers 0 for both nothing and 0 if the group has committed other queues of
         the topic: then a queue that still has its first message counts as 0.
         """
-        wanted = tuple(dict.fromkeys(queues))
-        replies = self._ask([(queue.broker, GetCommittedOffset(group, queue)) for queue in wanted])
-        committed: dict[QueueId, int | RocketMQError | None] = {}
-        for queue, reply in zip(wanted, replies, strict=True):
-            if isinstance(reply, ProgressNotFoundError):
-                committed[queue] = None
-            elif isinstance(reply, RocketMQError):
-                committed[queue] = reply
-            else:
-                # A stored negative value means "absent" to RocketMQ's own clients.
-                value = cast("OffsetReply", reply).value
-                committed[queue] = value if value >= 0 else None
+        # A stored negative value means "absent" to RocketMQ's own clients.
+        found = self._values_of({queue: GetCommittedOffset(group, queue) for queue in queues})
+        committed = {
+            queue: None if isinstance(value, ProgressNotFoundError) else value
+            for queue, value in found.items()
+        }
         zeros = [queue for queue, value in committed.items() if value == 0]
         committed.update(dict.fromkeys(self._never_committed(group, zeros)))
         return committed
@@ -308,13 +280,13 @@ class Cluster:
         """Return a group's committed offset of every queue of a topic, beside the queue's end."""
         stats: dict[QueueId, CommittedOffset] = {}
         for reply in self._ask_brokers(self._brokers_of(topic), GetConsumeStats(group, topic)):
-            stats.update(cast("ConsumeStatsReply", reply).queues)
+            stats.update(reply.queues)
         return stats
 
     def groups(self) -> tuple[str, ...]:
         """Return every group that a broker of the cluster knows, sorted."""
         replies = self._ask_brokers(self.masters(), ListGroups())
-        return tuple(sorted({g for reply in replies for g in cast("GroupsReply", reply).groups}))
+        return tuple(sorted({g for reply in replies for g in reply.groups}))
 
     # --- asking -------------------------------------------------------------------------------
 
@@ -371,13 +343,26 @@ class Cluster:
     def _brokers_of(self, topic: str) -> tuple[str, ...]:
         return tuple(sorted({queues.broker for queues in self.route(topic).queue_sets}))
 
-    def _ask_brokers(self, names: Sequence[str], request: Request[Reply]) -> list[Reply]:
+    def _values_of(
+        self, requests: Mapping[QueueId, Request[OffsetReply]]
+    ) -> dict[QueueId, int | RocketMQError | None]:
+        """Return the value in each queue's answer, or its error; None for a negative one."""
+        replies = self._ask([(queue.broker, request) for queue, request in requests.items()])
+        values: dict[QueueId, int | RocketMQError | None] = {}
+        for queue, reply in zip(requests, replies, strict=True):
+            if isinstance(reply, OffsetReply):
+                values[queue] = reply.value if reply.value >= 0 else None
+            else:
+                values[queue] = cast("RocketMQError", reply)
+        return values
+
+    def _ask_brokers(self, names: Sequence[str], request: Request[R]) -> list[R]:
         """Return the answers of the brokers that gave one. Raises if none did."""
         replies = self._ask([(name, request) for name in names])
         answers = [reply for reply in replies if not isinstance(reply, RocketMQError)]
         if not answers:
             self._raise_first(replies, names)
-        return answers
+        return cast("list[R]", answers)
 
     def _all_must_answer(self, names: Sequence[str], request: Request[Reply]) -> None:
         replies = self._ask([(name, request) for name in names])

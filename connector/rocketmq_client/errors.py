@@ -60,8 +60,6 @@ class EndOutcomeUnknownError(RocketMQError):
 
 
 class SendBackRefusedError(RocketMQError):
-    """A broker refused to take a message back: the message, and the broker's reason."""
-
     def __init__(self, broker: str, position: int, group: str, reason: str) -> None:
         super().__init__(broker, position, group, reason)
         self.broker = broker
@@ -106,8 +104,6 @@ _TEXTS: Final = {
 
 
 class RangeLostError(RocketMQError):
-    """The offsets of a range were wanted and are gone."""
-
     def __init__(self, loss: Loss) -> None:
         super().__init__(loss)
         self.loss = loss
@@ -138,8 +134,6 @@ class WatchDiedError(RocketMQError):
 
 
 class TooManyRequestsError(RocketMQError):
-    """The limit of requests without a reply is reached."""
-
     retryable = True
 
     def __init__(self, count: int) -> None:
@@ -154,8 +148,6 @@ class TooManyRequestsError(RocketMQError):
 
 
 class ClientStateError(RocketMQError):
-    """The consumer's state does not allow the call."""
-
     def __init__(self, what: str) -> None:
         super().__init__(what)
         self.what = what
@@ -165,8 +157,6 @@ class ClientStateError(RocketMQError):
 
 
 class ProgressFileError(RocketMQError):
-    """Neither a member's file nor its backup can be read, so its offsets are unknown."""
-
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
         self.path = path

@@ -58,7 +58,6 @@ class Loss:
 def lost_range(
     reason: LossReason, queue: QueueId, start: int, end: int, bounds: Bounds | None
 ) -> Loss:
-    """The loss of all offsets in `[start, end)`."""
     return Loss(reason, queue, start, end, bounds, end - start)
 
 

@@ -118,7 +118,6 @@ class Backoff:
 
     @property
     def failures(self) -> int:
-        """The number of failures in a row."""
         return self._failures
 
     def next_delay_ms(self) -> int:
@@ -128,7 +127,6 @@ class Backoff:
         return max(1, full - self._randint(0, int(full * self.policy.jitter)))
 
     def reset(self) -> None:
-        """Note a success."""
         self._failures = 0
 
 
@@ -171,7 +169,6 @@ class OutageClock:
             self._stuck_since_ms = _latest(sent_ms, self._progress_ms, now_ms)
 
     def answered(self, now_ms: int) -> None:
-        """Note an answer of the broker."""
         self._answer_ms = now_ms
         self._silent_since_ms = None
 
@@ -189,7 +186,6 @@ class OutageClock:
             self.not_before_ms = now_ms + self._backoff.next_delay_ms()
 
     def pause(self, until_ms: int) -> None:
-        """Ask again at a given time."""
         self.not_before_ms = max(self.not_before_ms, until_ms)
 
     def is_stuck(self, now_ms: int) -> bool:
@@ -254,7 +250,6 @@ class Retry:
 
     @property
     def failures(self) -> int:
-        """The number of failures in a row."""
         return self._backoff.failures
 
     @property

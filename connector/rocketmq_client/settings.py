@@ -50,12 +50,10 @@ class ConnectionSettings:
 
     @property
     def cluster_address(self) -> str:
-        """The address of the cluster, as it was given."""
         return self.endpoints or ";".join(self.name_servers)
 
     @property
     def request_retry(self) -> RetryPolicy:
-        """The pauses and the limit of repeated requests."""
         return RetryPolicy(self.retry_delay_ms, self.retry_delay_ms_max, limit_ms=self.outage_ms)
 
     def over_outage(self, preset: RetryPolicy) -> RetryPolicy:
@@ -64,7 +62,6 @@ class ConnectionSettings:
 
     @property
     def security(self) -> Security:
-        """Credentials and encryption of every connection."""
         return Security(self.credentials, self.tls)
 
 

@@ -164,11 +164,9 @@ class Objects:
         return mask
 
     def validity(self, row: int) -> Validity:
-        """Validates one body."""
         return self.validation.validity(self.data[self.starts[row] : self.ends[row]].tobytes())
 
     def _matches(self, pattern: str, rows: Positions) -> Mask:
-        """In which of the rows a regular expression finds something."""
         bodies = take_binary(self.data, self.starts[rows], self.ends[rows])
         return matches(bodies, pattern)
 
@@ -217,7 +215,6 @@ def read_bodies(
 
 
 def _joined_array(parts: list[pa.Array], arrow_type: pa.DataType) -> pa.Array:
-    """One array of several."""
     if len(parts) == 1:
         return parts[0]
     return pa.concat_arrays(parts) if parts else pa.nulls(0, arrow_type)

@@ -42,8 +42,6 @@ _LIST_CLOSING: Final = re.compile(_SPACE + rb"\]")
 
 
 class Slot(Enum):
-    """The kind of value in a slot."""
-
     TEXT = "text"
     VALUE = "value"
     LIST = "list"

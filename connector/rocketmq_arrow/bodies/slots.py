@@ -38,7 +38,6 @@ class Chunk:
 
     @cached_property
     def quotes(self) -> Positions:
-        """The positions of all quotes."""
         return np.flatnonzero(self.data == ord(QUOTE))
 
     @cached_property
@@ -55,7 +54,6 @@ class Chunk:
 
     @cached_property
     def quote_counts(self) -> Positions:
-        """The number of quotes in each row."""
         return np.diff(self.first_quotes)
 
     @cached_property

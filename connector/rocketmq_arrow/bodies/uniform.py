@@ -146,7 +146,6 @@ class _Columns:
     """Cleared for rows with a value that its column does not take."""
 
     def column(self, path: tuple[str, ...], kind: pa.DataType) -> pa.Array:
-        """The values of one field."""
         slots, count = self.wanted.get(path, []), len(self.is_right)
         if path in self.shape.objects:
             if pa.types.is_list(kind):
@@ -203,8 +202,6 @@ def _are_right(data: Bytes, kind: Slot, slot: SlotBounds, separator: bytes) -> M
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The items of lists."""
-
     texts: pa.BinaryArray
     offsets: Positions
     """The first item of each row, and the end."""
@@ -212,7 +209,6 @@ class _Items:
     """Rows with other separators."""
 
     def rows_of(self, mask: Mask) -> Positions:
-        """The rows of some items."""
         if not mask.any():
             return np.empty(0, np.int64)
         rows: Positions = np.searchsorted(self.offsets, np.flatnonzero(mask), "right") - 1

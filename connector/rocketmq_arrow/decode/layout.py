@@ -91,7 +91,6 @@ class Layout:
         return self.field(">i8", at).astype(np.int64)
 
     def rows(self, rows: slice | Positions | Mask) -> Layout:
-        """Some of the rows, in their order."""
         return Layout(
             self.data,
             self.starts[rows],

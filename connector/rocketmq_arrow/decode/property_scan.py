@@ -232,7 +232,6 @@ class PropertyScan:
         return np.append(separators, len(self._text))[index]
 
     def map_array(self, map_type: pa.MapType) -> pa.MapArray:
-        """Each row's properties as a map."""
         if not self.is_ascii and not is_utf8(self._text):
             # Names that differ only in broken bytes become equal: such a chunk is read as text.
             return self._map_of_texts(map_type)

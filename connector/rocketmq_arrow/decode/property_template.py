@@ -125,7 +125,6 @@ class Attempts:
         return True
 
     def note(self, *, succeeded: bool) -> None:
-        """Records the result of an attempt."""
         self._failures = 0 if succeeded else self._failures + 1
         if not succeeded:
             self.pause = min(2**self._failures, _PAUSE_MAX) - 1
@@ -210,8 +209,6 @@ def shape_of(row: bytes) -> Shape | None:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The segments and values of rows of one shape."""
-
     segments: list[_Segment]
     values: dict[bytes, _Value]
     spans: list[tuple[int, int]]

@@ -108,7 +108,6 @@ class UniformItems:
         return as_text(values, is_ascii=is_ascii(self._largest[start:end]))
 
     def map_array(self, map_type: pa.MapType) -> pa.MapArray:
-        """Each row's properties as a map."""
         return self._scan.map_array(map_type)
 
     @cached_property
@@ -126,13 +125,11 @@ class UniformRecords:
     body_size: int
 
     def bodies(self) -> pa.BinaryArray:
-        """The bodies side by side."""
         layout = self.layout
         row_size = int(layout.sizes[0])
         return take_rows(layout.data, HEADER_SIZE, row_size, self.body_size, len(layout))
 
     def are_right(self, bodies: pa.BinaryArray) -> bool:
-        """Whether the bodies fit their checksums."""
         rows = np.frombuffer(bodies.buffers()[2], np.uint8).reshape(-1, self.body_size)
         return are_right(rows, self.layout.int32(CRC_AT))
 

@@ -68,7 +68,6 @@ class InFlightPulls:
         return self._tickets
 
     def add(self, sent: InFlightPull) -> None:
-        """Count a pull as in flight."""
         self._sent[sent.pull.ticket] = sent
         self._count(sent, 1)
 
@@ -107,7 +106,6 @@ class InFlightPulls:
         return (start, end) if start < end else None
 
     def spans(self) -> list[tuple[int, int]]:
-        """The offsets that each pull is planned to bring."""
         return [(sent.pull.start, sent.planned_end) for sent in self._sent.values()]
 
     def covers(self, offset: int) -> bool:

@@ -1,8 +1,8 @@
 """A thread that knows the ends of queues, so that a planner's calls take next to no time.
 
-Up to 64 queues are watched one by one (`queue_end`), by pulls that brokers hold while a caller
-waits. More queues are polled (`end_poll`), at most every 200 ms. Without a caller nothing is asked
-but the pulls that expire, every `hold_ms`.
+Up to 64 queues are watched one by one, by pulls that brokers hold while a caller waits. More queues
+are polled, at most every 200 ms. Without a caller nothing is asked but the pulls that expire
+(`queue_ends`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rocketmq_client.errors import WatchDiedError
-from rocketmq_client.offsets.end_poll import EndPoll, PollTarget
-from rocketmq_client.offsets.queue_end import ASK_TIMEOUT_MS, HOLD_MS, QueueWatch, WatchState
-from rocketmq_client.settings import READER_GROUP, ConnectionSettings
+from rocketmq_client.offsets.queue_ends import (
+    ASK_TIMEOUT_MS,
+    EndPoll,
+    PollTarget,
+    QueueWatch,
+    WatchState,
+)
+from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.contract import Transport, open_transport
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId
@@ -42,19 +47,10 @@ class _Ask(NamedTuple):
 class EndOffsetWatcher:
     """Ends of queues, watched by a thread that starts with the first call."""
 
-    def __init__(
-        self,
-        settings: ConnectionSettings,
-        queues: Iterable[QueueId] = (),
-        *,
-        group: str = READER_GROUP,
-        hold_ms: int = HOLD_MS,
-    ) -> None:
-        self._group = group
-        self._hold_ms = hold_ms
+    def __init__(self, settings: ConnectionSettings, queues: Iterable[QueueId] = ()) -> None:
         self._transport: Transport = open_transport(settings)
         self._changed = threading.Condition()
-        self._watches = {queue: self._watch_of(queue) for queue in queues}
+        self._watches = {queue: QueueWatch(queue) for queue in queues}
         self._poll = EndPoll(self._watches)
         self._tickets: dict[int, QueueId | PollTarget] = {}
         """The requests in flight; only the thread uses it."""
@@ -69,7 +65,7 @@ class EndOffsetWatcher:
         with self._changed:
             wanted = tuple(dict.fromkeys(queues))
             self._watches = {
-                queue: self._watches.get(queue) or self._watch_of(queue) for queue in wanted
+                queue: self._watches.get(queue) or QueueWatch(queue) for queue in wanted
             }
             self._poll.set_queues(wanted)
 
@@ -124,7 +120,6 @@ class EndOffsetWatcher:
             return {q: watch.error for q, watch in self._watches.items() if watch.error}
 
     def close(self) -> None:
-        """End the thread and its connections."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -134,9 +129,6 @@ class EndOffsetWatcher:
             return
         self._transport.wake()
         thread.join(_JOIN_SECONDS)
-
-    def _watch_of(self, queue: QueueId) -> QueueWatch:
-        return QueueWatch(queue, self._group, hold_ms=self._hold_ms)
 
     # --- with the lock held -------------------------------------------------------------------
 
@@ -168,7 +160,6 @@ class EndOffsetWatcher:
         return {q: watch.end for q, watch in self._watches.items() if watch.end is not None}
 
     def _asks(self, now_ms: int) -> list[_Ask]:
-        """Return the requests to send now."""
         if self._is_polling():
             return [
                 _Ask(target, target.broker, request, ASK_TIMEOUT_MS)

@@ -48,7 +48,6 @@ class HalfMessage:
     message_id: str = ""
 
     def end(self, resolution: Resolution, *, is_from_check: bool = False) -> EndTransaction:
-        """Make the request that ends it."""
         return EndTransaction(
             self.group,
             self.offset,
@@ -77,7 +76,6 @@ def half_message(message: Message, group: str, immunity_seconds: int | None = No
 
 
 def as_half(request: SendMessage) -> SendMessage:
-    """Make the request that sends a half message."""
     return replace(request, sys_flag=request.sys_flag | FLAG_TRANSACTION_PREPARED)
 
 
@@ -153,7 +151,6 @@ class _Pending:
         return taken
 
     def put_back(self, ends: Sequence[tuple[HalfMessage, Resolution]]) -> None:
-        """Put them back in front of the others."""
         for end in reversed(ends):
             self._queues.setdefault(self._key(end), deque()).appendleft(end)
 

@@ -14,7 +14,6 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -131,12 +130,7 @@ class Producer:
     def __enter__(self) -> Producer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -252,12 +246,10 @@ class Producer:
         return queues
 
     def next_queue(self, topic: str) -> QueueId:
-        """Return the next queue in turn. Raises TopicNotFoundError."""
         queues = self.queues(topic)
         return queues[next(self._turn) % len(queues)]
 
     def message_request(self, message: Message, queue: QueueId) -> SendMessage:
-        """Make the request of one message."""
         return SendMessage(
             group=self.group,
             queue=queue,
@@ -356,7 +348,6 @@ def _outcome(request: SendRequest, result: Reply | RocketMQError) -> SendReply |
 
 
 def _count_of(request: SendRequest) -> int:
-    """Return the number of messages in a request."""
     if isinstance(request, SendMessage):
         return 1
     if isinstance(request, SendBatch):

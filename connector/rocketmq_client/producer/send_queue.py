@@ -70,7 +70,6 @@ class SendQueue:
 
     @property
     def wants_more(self) -> bool:
-        """Whether there is room for another request."""
         return self._held_count < 2 * self._in_flight_max and self._held_bytes < BYTES_MAX
 
     @property
@@ -112,7 +111,6 @@ class SendQueue:
         return started
 
     def request(self, index: int) -> SendRequest:
-        """Return a request in flight."""
         return self._in_flight[index].request
 
     def on_result(self, index: int, result: SendReply | RocketMQError, now_ms: int) -> Sent | None:

@@ -55,7 +55,6 @@ class CheckService:
         topics: Iterable[str],
         on_check: OnCheck,
         *,
-        instance: str | None = None,
         thread_count: int = 1,
     ) -> None:
         """Register at the brokers of `topics`; `add_topic` adds more topics."""
@@ -63,7 +62,7 @@ class CheckService:
             raise ValueError("transactions need name servers: endpoints ask no producers")
         self.group = group
         self._on_check = on_check
-        self.client_id = client_id_of(local_address(), instance, None)
+        self.client_id = client_id_of(local_address(), None, None)
         self._topics = dict.fromkeys(topics)
         self._masters: dict[str, str] = {}
         """Addresses by broker name."""
@@ -102,7 +101,6 @@ class CheckService:
         self._wire.stop()
 
     def add_topic(self, topic: str) -> None:
-        """Register at the topic's brokers as well."""
         if topic not in self._topics:
             self._topics[topic] = None
             self._wire.post(self._ask_routes)
@@ -220,6 +218,5 @@ class _Room:
             return True
 
     def give_back(self, size: int) -> None:
-        """Free bytes."""
         with self._lock:
             self._left += size

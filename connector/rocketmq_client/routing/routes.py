@@ -60,7 +60,6 @@ class BrokerDirectory:
         self._suspects.discard(broker)
 
     def address(self, broker: str) -> str | None:
-        """Return the broker's last known address, if any."""
         return self._addresses.get(broker)
 
     def is_replica(self, broker: str) -> bool:

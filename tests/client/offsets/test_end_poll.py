@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_client.offsets.end_poll import INTERVAL_MS, EndPoll, PollTarget
+from rocketmq_client.offsets.queue_ends import INTERVAL_MS, EndPoll, PollTarget
 from rocketmq_wire.errors import ConnectError, broker_error
 from rocketmq_wire.model import QueueId, QueueStats
 from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply

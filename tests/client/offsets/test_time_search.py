@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_client.offsets.bounds import ask_bounds, search_times
-from rocketmq_client.offsets.time_search import TimeSearch
+from rocketmq_client.offsets.bounds import TimeSearch, ask_bounds, search_times
 from rocketmq_wire.errors import ConnectError, RocketMQError, raise_first
 from rocketmq_wire.model import Bounds, Host, QueueId, StoredMessage
 from rocketmq_wire.records.record import encode_record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketmq_client.offsets.queue_end import HOLD_MS, QueueWatch
+from rocketmq_client.offsets.queue_ends import HOLD_MS, QueueWatch
 from rocketmq_wire.errors import ConnectionLostError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
@@ -19,7 +19,7 @@ def asked(watch, now_ms, turn, *, is_awaited=True):
 
 
 def held_at(end):
-    watch = QueueWatch(QUEUE, "readers")
+    watch = QueueWatch(QUEUE)
     watch.next_request(0, 1)
     watch.on_answer(OffsetReply(end), 1)
     request, _ = asked(watch, 1, 1)
@@ -28,11 +28,11 @@ def held_at(end):
 
 
 def test_nothing_is_asked_without_demand():
-    assert QueueWatch(QUEUE, "readers").next_request(0, 0) is None
+    assert QueueWatch(QUEUE).next_request(0, 0) is None
 
 
 def test_the_end_is_asked_for_once_and_a_pull_is_held_there_while_a_caller_waits():
-    watch = QueueWatch(QUEUE, "readers")
+    watch = QueueWatch(QUEUE)
     request, _ = asked(watch, 0, 1, is_awaited=False)
     assert request == GetMaxOffset(QUEUE)
     assert watch.next_request(0, 1) is None
@@ -47,7 +47,7 @@ def test_the_end_is_asked_for_once_and_a_pull_is_held_there_while_a_caller_waits
 
 
 def test_new_demand_asks_for_the_end_again_before_a_pull_is_held():
-    watch = QueueWatch(QUEUE, "readers")
+    watch = QueueWatch(QUEUE)
     watch.next_request(0, 1)
     watch.on_answer(OffsetReply(42), 1)
     assert not watch.is_settled(2)
