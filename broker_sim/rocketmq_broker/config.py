@@ -114,6 +114,11 @@ class BrokerConfig:
             raise ConfigError(_refusal("data_dir", "a folder, unless flush is memory", ""))
 
     @property
+    def longest_hold_ms(self) -> int:
+        """How long a pull or pop may wait for messages; 0: not at all."""
+        return self.suspend_ms_max if self.long_polling else 0
+
+    @property
     def in_memory(self) -> bool:
         """True if nothing is written to the disk."""
         return self.flush == "memory"

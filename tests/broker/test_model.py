@@ -144,7 +144,7 @@ class Comparison(RuleBasedStateMachine):
         """No check comes for a half message that is ended, too young, or was just checked."""
         real, now_ms = self.real.broker, self.model.now_ms
         real.ask(Heartbeat("c@2", ("p",), ()))
-        checks, _ = real.engine.take_checks(now_ms)
+        checks, _ = real.engine.transactions.take_checks(now_ms)
         config, pending = real.config, dict(self.model.pending())
         for check in checks:
             offset = check.request.half_offset

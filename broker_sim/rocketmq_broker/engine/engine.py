@@ -26,33 +26,28 @@ from rocketmq_broker.engine.core.outcomes import (
     Peer,
     Rule,
     answer_rule,
+    done_rule,
     timed_rule,
 )
 from rocketmq_broker.engine.core.routes import Identity, cluster_of, route_of
-from rocketmq_broker.engine.groups.clients import Origin
+from rocketmq_broker.engine.groups.clients import Origin, Registration
 from rocketmq_broker.engine.groups.queue_locks import QueueLocks
 from rocketmq_broker.engine.messages.delays import DELAYS_FILE, Delays
 from rocketmq_broker.engine.messages.filtering import check_subscription
-from rocketmq_broker.engine.messages.pulling import Pulling, PullLimits
+from rocketmq_broker.engine.messages.pulling import Pulling
 from rocketmq_broker.engine.messages.retries import SendBacks
-from rocketmq_broker.engine.messages.sending import Sending, SendLimits
+from rocketmq_broker.engine.messages.sending import Sending
 from rocketmq_broker.engine.messages.timers import Timers
 from rocketmq_broker.engine.pop.orderly import ORDERS_FILE
 from rocketmq_broker.engine.pop.registry import Pops
 from rocketmq_broker.engine.tables import Tables
-from rocketmq_broker.engine.transactions.half_messages import (
-    CHECKS_FILE,
-    ClientCheck,
-    TransactionLimits,
-    Transactions,
-)
+from rocketmq_broker.engine.transactions.half_messages import CHECKS_FILE, Transactions
 from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS, TIMERS
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.requests import brokers, groups, messages, offsets, topics, transactions
 from rocketmq_wire.requests.contract import Done, Reply, Request
 
 _SIZE_BYTES: Final = 4
-_DAY_MS: Final = 24 * 3_600_000
 
 
 @dataclass(slots=True)
@@ -80,26 +75,17 @@ class Engine:
 
     def __init__(self, config: BrokerConfig, store: Store, identity: Identity) -> None:
         self.tables = Tables.open(config, store, identity)
-        self._commit_needs_group = config.commit_needs_group
         self._activity = Activity()
-        self._pulling = Pulling(_pull_limits(config), self.tables)
+        self._pulling = Pulling(self.tables)
         self.timers = Timers(self.tables)
-        self.transactions = Transactions(_transaction_limits(config), self.tables)
+        self.transactions = Transactions(self.tables)
         self.delays = Delays(self.tables)
         self.locks = QueueLocks()
-        self.pops = Pops(config, self.tables, self._activity)
-        self._sending = Sending(
-            SendLimits(config.message_bytes_max, config.timer_days_max * _DAY_MS),
-            self.tables,
-            timers=self.timers,
-            half_messages=self.transactions,
-        )
+        self.pops = Pops(self.tables, self._activity)
+        self._sending = Sending(self.tables, timers=self.timers, half_messages=self.transactions)
         self._statistics = Statistics(self.tables)
         self._administration = Administration(
-            self.tables,
-            statistics=self._statistics,
-            settings=Settings(config, pulling=self._pulling, tables=self.tables),
-            activity=self._activity,
+            self.tables, self._statistics, Settings(self.tables, self._pulling), self._activity
         )
         self._stored_end = store.appended_end
         self._rules = {
@@ -125,13 +111,10 @@ class Engine:
     def handle(self, request: Request[Reply], peer: Peer, now_ms: int) -> Outcome:
         """Decide about a request. Raises BrokerError to refuse."""
         self._activity.begin(now_ms)
-        if type(request) is messages.PullMessages:
-            outcome = self._pulling.pull(request, now_ms)
-            return self._count_pull(outcome, now_ms)
         decide = self._rules.get(type(request))
         if decide is None:
             raise refusals.feature_unsupported(type(request).__name__)
-        return decide(request, peer, now_ms)
+        return self._count_messages(decide(request, peer, now_ms), now_ms)
 
     def handle_joined(
         self, sends: Sequence[tuple[messages.SendBatch | messages.SendRecords, Peer]], now_ms: int
@@ -147,16 +130,11 @@ class Engine:
         else:
             records = [send for send, _ in sends if isinstance(send, messages.SendRecords)]
             outcomes = self._sending.send_all_records(records, now_ms)
-        return outcomes and [self._count_send(outcome, now_ms) for outcome in outcomes]
+        return outcomes and [self._count_messages(outcome, now_ms) for outcome in outcomes]
 
     def resume(self, hold: Hold, now_ms: int, *, is_final: bool) -> Outcome:
         """Decide again about a held pull: its queue grew, or its time is over (`is_final`)."""
-        outcome = self._pulling.resume(hold, now_ms, is_final=is_final)
-        return self._count_pull(outcome, now_ms)
-
-    def forget_peer(self, peer_key: int) -> None:
-        """Forget the clients of a closed connection."""
-        self.tables.clients.forget_peer(peer_key)
+        return self._count_messages(self._pulling.resume(hold, now_ms, is_final=is_final), now_ms)
 
     def expire_clients(self, now_ms: int) -> None:
         """Forget clients without heartbeats, and queue locks that no client renewed."""
@@ -168,10 +146,6 @@ class Engine:
         has_grown = self.delays.deliver(now_ms)
         return self.timers.deliver(now_ms) or has_grown
 
-    def take_checks(self, now_ms: int) -> tuple[list[ClientCheck], bool]:
-        """The transaction checks that are due, and whether the log grew."""
-        return self.transactions.take_checks(now_ms)
-
     def _take_committed_offsets(self) -> dict[str, Any] | None:
         self.pops.advance()
         self.transactions.commit_offsets()
@@ -182,24 +156,10 @@ class Engine:
     def _message_rules(self) -> tuple[Rule[Any], ...]:
         sending = self._sending
         return (
-            Rule(
-                messages.SendMessage,
-                lambda request, peer, now_ms: self._count_send(
-                    sending.send_message(request, peer, now_ms), now_ms
-                ),
-            ),
-            Rule(
-                messages.SendBatch,
-                lambda request, peer, now_ms: self._count_send(
-                    sending.send_batch(request, peer, now_ms), now_ms
-                ),
-            ),
-            timed_rule(
-                messages.SendRecords,
-                lambda request, now_ms: self._count_send(
-                    sending.send_records(request, now_ms), now_ms
-                ),
-            ),
+            timed_rule(messages.PullMessages, self._pulling.pull),
+            Rule(messages.SendMessage, sending.send_message),
+            Rule(messages.SendBatch, sending.send_batch),
+            timed_rule(messages.SendRecords, sending.send_records),
             timed_rule(messages.SendBack, SendBacks(self.tables).send_back),
             timed_rule(transactions.EndTransaction, self.transactions.end),
             timed_rule(messages.RecallMessage, self.timers.recall),
@@ -220,24 +180,27 @@ class Engine:
                 lambda _: topics.TopicsReply(tuple(config.name for config in table.all())),
             ),
             # The topic itself is the route here: a deleted topic leaves none behind.
-            answer_rule(topics.DeleteTopicFromNameServer, lambda _: Done()),
+            done_rule(topics.DeleteTopicFromNameServer, lambda _: None),
             answer_rule(topics.ListTopicConfigs, lambda _: topics.TopicConfigsReply(table.all())),
             answer_rule(
                 topics.GetTopicConfig,
                 lambda request: topics.TopicConfigsReply((table.require(request.topic),)),
             ),
-            answer_rule(topics.CreateTopic, self._create_topic),
-            answer_rule(topics.DeleteTopic, self._delete_topic),
+            done_rule(topics.CreateTopic, lambda request: table.put(request.config)),
+            done_rule(topics.DeleteTopic, self._delete_topic),
         )
 
     def _group_rules(self) -> tuple[Rule[Any], ...]:
         tables = self.tables
         return (
             Rule(groups.Heartbeat, self._heartbeat),
-            answer_rule(groups.UnregisterClient, self._unregister),
-            answer_rule(groups.CheckSubscription, self._check_subscription),
-            timed_rule(groups.LockQueues, self._lock),
-            answer_rule(groups.UnlockQueues, self._unlock),
+            done_rule(groups.UnregisterClient, tables.clients.unregister),
+            done_rule(groups.CheckSubscription, self._check_subscription),
+            timed_rule(
+                groups.LockQueues,
+                lambda request, now_ms: Answer(self.locks.lock(request, now_ms)),
+            ),
+            done_rule(groups.UnlockQueues, self.locks.unlock),
             answer_rule(offsets.GetCommittedOffset, self._get_committed_offset),
             answer_rule(offsets.CommitOffset, self._commit_offset),
             answer_rule(
@@ -283,17 +246,14 @@ class Engine:
             ),
         )
 
-    def _count_pull(self, outcome: Outcome, now_ms: int) -> Outcome:
-        reply = outcome.reply if isinstance(outcome, Answer) else None
+    def _count_messages(self, outcome: Outcome, now_ms: int) -> Outcome:
+        """Count the messages of an outcome. Pops count their own."""
+        reply = outcome.reply if isinstance(outcome, (Answer, AfterSync)) else None
         if isinstance(reply, messages.PullReply):
             size = sum(len(part) for part in reply.records)
             count = len(reply.sizes) // _SIZE_BYTES if reply.sizes is not None else 0
             self._activity.pulled_messages(count, size, now_ms)
-        return outcome
-
-    def _count_send(self, outcome: Outcome, now_ms: int) -> Outcome:
-        reply = outcome.reply if isinstance(outcome, (Answer, AfterSync)) else None
-        if isinstance(reply, messages.SendReply):
+        elif isinstance(reply, messages.SendReply):
             grown = self.tables.store.appended_end - self._stored_end
             self._stored_end += grown
             self._activity.stored.add(reply.count, grown, now_ms)
@@ -307,38 +267,18 @@ class Engine:
     def _heartbeat(self, request: groups.Heartbeat, peer: Peer, now_ms: int) -> Outcome:
         tables = self.tables
         origin = Origin(f"{peer.host}:{peer.port}", request.language, request.version)
+        member = Registration(peer.key, now_ms, origin)
         for info in request.consumers:
             tables.groups.ensure(info.group)
             tables.topics.create_retry_topic(info.group)
-            tables.clients.register_consumer(
-                request.client_id, info, peer_key=peer.key, now_ms=now_ms, origin=origin
-            )
+            tables.clients.register_consumer(request.client_id, info, member)
         for group in request.producer_groups:
-            tables.clients.register_producer(
-                request.client_id, group, peer_key=peer.key, now_ms=now_ms, origin=origin
-            )
+            tables.clients.register_producer(request.client_id, group, member)
         return DONE
 
-    def _unregister(self, request: groups.UnregisterClient) -> Reply:
-        self.tables.clients.unregister(
-            request.client_id,
-            producer_group=request.producer_group,
-            consumer_group=request.consumer_group,
-        )
-        return Done()
-
-    def _lock(self, request: groups.LockQueues, now_ms: int) -> Outcome:
-        owned = self.locks.lock(request.group, request.client_id, request.queues, now_ms)
-        return Answer(groups.QueuesReply(owned))
-
-    def _unlock(self, request: groups.UnlockQueues) -> Reply:
-        self.locks.unlock(request.group, request.client_id, request.queues)
-        return Done()
-
-    def _check_subscription(self, request: groups.CheckSubscription) -> Reply:
+    def _check_subscription(self, request: groups.CheckSubscription) -> None:
         # A consumer sends this before it pulls with an expression, to learn of a refusal.
         check_subscription(request.subscription, allows_sql=self._pulling.limits.allows_sql)
-        return Done()
 
     def _get_committed_offset(self, request: offsets.GetCommittedOffset) -> Reply:
         offset = self.tables.committed.get(request.group, request.queue)
@@ -354,7 +294,7 @@ class Engine:
         tables = self.tables
         tables.topics.require(request.queue.topic)
         if request.group not in tables.groups:
-            if self._commit_needs_group:
+            if tables.config.commit_needs_group:
                 raise refusals.group_missing(request.group)
             tables.groups.ensure(request.group)
         if tables.committed.awaits_reset(request.group, request.queue):
@@ -362,11 +302,7 @@ class Engine:
         tables.committed.commit(request.group, request.queue, request.offset)
         return Done()
 
-    def _create_topic(self, request: topics.CreateTopic) -> Reply:
-        self.tables.topics.put(request.config)
-        return Done()
-
-    def _delete_topic(self, request: topics.DeleteTopic) -> Reply:
+    def _delete_topic(self, request: topics.DeleteTopic) -> None:
         tables = self.tables
         tables.topics.check_deletable(request.topic)
         # As in RocketMQ, the request succeeds for a missing topic, and deletes retry topics, too.
@@ -378,22 +314,3 @@ class Engine:
                 tables.topics.delete(topic)
                 self.pops.forget_topic(topic)
                 tables.committed.delete_topic(topic)
-        return Done()
-
-
-def _pull_limits(config: BrokerConfig) -> PullLimits:
-    return PullLimits(
-        count_max=config.transfer_count_max,
-        bytes_max=config.transfer_bytes_max,
-        suspend_ms_max=config.suspend_ms_max if config.long_polling else 0,
-        stops_at_file_end=config.pull_stops_at_queue_file_end,
-        allows_sql=config.property_filter,
-    )
-
-
-def _transaction_limits(config: BrokerConfig) -> TransactionLimits:
-    return TransactionLimits(
-        first_check_ms=config.transaction_timeout_ms,
-        check_interval_ms=config.transaction_check_interval_ms,
-        checks_max=config.transaction_check_max,
-    )

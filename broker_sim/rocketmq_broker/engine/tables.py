@@ -19,22 +19,22 @@ from rocketmq_wire.requests.contract import Reply
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The store, and the tables beside it: topics, groups, clients, committed offsets."""
+    """The settings, the store, and the tables beside it."""
 
+    config: BrokerConfig
     identity: Identity
     store: Store
     topics: Topics
     groups: Groups
     clients: Clients
     committed: CommittedOffsets
-    waits_for_sync: bool
-    """True: a request is acknowledged only when its records are on disk."""
 
     @classmethod
     def open(cls, config: BrokerConfig, store: Store, identity: Identity) -> Tables:
         """Load the tables from the store's configuration files."""
         load, save = store.configs.load, store.configs.save
         return cls(
+            config,
             identity,
             store,
             Topics(
@@ -46,7 +46,6 @@ class Tables:
             Groups(load(GROUPS), save, auto_create=config.auto_create_group),
             Clients(expiry_ms=config.client_expiry_seconds * 1_000),
             CommittedOffsets(load(CONSUMER_OFFSETS)),
-            waits_for_sync=config.flush == "sync",
         )
 
     @property
@@ -56,4 +55,5 @@ class Tables:
 
     def acknowledge(self, reply: Reply, end_position: int) -> Outcome:
         """Reply to a request whose records end at a byte position of the log."""
-        return AfterSync(reply, end_position) if self.waits_for_sync else Answer(reply)
+        waits_for_sync = self.config.flush == "sync"
+        return AfterSync(reply, end_position) if waits_for_sync else Answer(reply)

@@ -171,11 +171,11 @@ def test_half_messages_beside_a_damaged_one_are_asked_about(caplog) -> None:
     for body in (b"a", b"b", b"c", b"d", b"e"):
         send(broker, body, 0x4, TRAN_MSG="true", PGROUP="p", UNIQ_KEY=body.decode())
     broker, _ = damaged(broker, b"b")
-    broker.engine.take_checks(broker.now_ms)
+    broker.engine.transactions.take_checks(broker.now_ms)
     asked = []
     for _ in range(2):
         broker.now_ms += 60_000
-        checks, _ = broker.engine.take_checks(broker.now_ms)
+        checks, _ = broker.engine.transactions.take_checks(broker.now_ms)
         asked.append([check.request.transaction_id for check in checks])
     assert asked[0] == asked[1]
     assert {"d", "e"} <= set(asked[0]) <= {"a", "c", "d", "e"}

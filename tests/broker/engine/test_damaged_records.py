@@ -221,10 +221,11 @@ def end(broker: EngineUnderTest, number: int, how: Resolution = Resolution.COMMI
 
 
 def asked(broker: EngineUnderTest) -> list[str]:
-    broker.engine.take_checks(broker.now_ms)
+    broker.engine.transactions.take_checks(broker.now_ms)
     broker.now_ms += 61_000
     return sorted(
-        check.request.transaction_id for check in broker.engine.take_checks(broker.now_ms)[0]
+        check.request.transaction_id
+        for check in broker.engine.transactions.take_checks(broker.now_ms)[0]
     )
 
 

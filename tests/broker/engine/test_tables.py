@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from rocketmq_broker.engine.core.topics import Topics
-from rocketmq_broker.engine.groups.clients import Clients
+from rocketmq_broker.engine.groups.clients import Clients, Registration
 from rocketmq_broker.engine.groups.committed_offsets import CommittedOffsets
 from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription, TopicConfig
+from rocketmq_wire.requests.groups import UnregisterClient
 
 ORDERS_0 = QueueId("orders", "broker-a", 0)
 
@@ -208,9 +209,8 @@ class TestClients:
         return Clients(expiry_ms=120_000)
 
     def register(self, clients, client_id, *subscriptions, peer_key=1, now_ms=0):
-        clients.register_consumer(
-            client_id, consumer("g", *subscriptions), peer_key=peer_key, now_ms=now_ms
-        )
+        registration = Registration(peer_key, now_ms)
+        clients.register_consumer(client_id, consumer("g", *subscriptions), registration)
 
     def test_members_are_listed_in_one_order(self, clients):
         self.register(clients, "b")
@@ -227,7 +227,7 @@ class TestClients:
         assert clients.take_changes() == {"g": {1, 2}}
         self.register(clients, "a", ("orders", "*", "TAG", 1), peer_key=1)
         assert clients.take_changes() == {"g": {1, 2}}
-        clients.unregister("a", producer_group=None, consumer_group="g")
+        clients.unregister(UnregisterClient("a", None, "g"))
         assert clients.take_changes() == {"g": {2}}
         clients.forget_peer(2)
         assert clients.take_changes() == {}
@@ -253,11 +253,11 @@ class TestClients:
 
     def test_client_leaves_only_the_groups_it_names(self, clients):
         self.register(clients, "a")
-        clients.register_producer("a", "p", peer_key=1, now_ms=0)
-        clients.unregister("a", producer_group="p", consumer_group=None)
+        clients.register_producer("a", "p", Registration(1, 0))
+        clients.unregister(UnregisterClient("a", "p", None))
         assert clients.consumer_ids("g") == ("a",)
-        clients.unregister("a", producer_group=None, consumer_group="g")
-        clients.unregister("a", producer_group="unknown", consumer_group="g")
+        clients.unregister(UnregisterClient("a", None, "g"))
+        clients.unregister(UnregisterClient("a", "unknown", "g"))
         assert clients.consumer_groups() == ()
 
     def test_newest_subscription_of_the_group_wins_per_topic(self, clients):

@@ -18,6 +18,7 @@ from rocketmq_broker.engine.core.outcomes import (
     Peer,
     Rule,
     answer_rule,
+    done_rule,
     timed_rule,
 )
 from rocketmq_broker.engine.core.routes import WritePermission
@@ -25,7 +26,7 @@ from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import BROKER_VERSION
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests import brokers, groups, messages, offsets
-from rocketmq_wire.requests.contract import Done, Reply
+from rocketmq_wire.requests.contract import Reply
 
 _VERSION_NAME: Final = "V5_3_3"
 """The name of `BROKER_VERSION`."""
@@ -37,12 +38,7 @@ class Administration:
     """The rules of the tools' requests."""
 
     def __init__(
-        self,
-        tables: Tables,
-        *,
-        statistics: Statistics,
-        settings: Settings,
-        activity: Activity,
+        self, tables: Tables, statistics: Statistics, settings: Settings, activity: Activity
     ) -> None:
         self._tables = tables
         self._statistics = statistics
@@ -51,17 +47,17 @@ class Administration:
         self.write_permission = WritePermission()
 
     def rules(self) -> tuple[Rule[Any], ...]:
-        settings, identity = self._settings, self._tables.identity
+        settings, tables = self._settings, self._tables
         return (
             answer_rule(
                 brokers.GetBrokerSettings,
-                lambda _: brokers.SettingsReply(settings.broker_table(identity)),
+                lambda _: brokers.SettingsReply(settings.broker_table()),
             ),
             answer_rule(
                 brokers.GetNameServerSettings,
-                lambda _: brokers.SettingsReply(settings.name_server_table(identity)),
+                lambda _: brokers.SettingsReply(settings.name_server_table()),
             ),
-            answer_rule(brokers.ChangeBrokerSettings, self._change_settings),
+            done_rule(brokers.ChangeBrokerSettings, settings.change),
             timed_rule(brokers.GetRuntimeInfo, self._runtime_info),
             timed_rule(brokers.CleanConsumeQueues, self._clean),
             answer_rule(
@@ -73,9 +69,9 @@ class Administration:
                 lambda request: self._set_permission(request.broker, may_write=True),
             ),
             # The broker keeps no such entries: its topics have no order of their own.
-            answer_rule(brokers.DeleteNameServerEntry, lambda _: Done()),
-            answer_rule(groups.PutGroup, self._put_group),
-            answer_rule(groups.DeleteGroup, self._delete_group),
+            done_rule(brokers.DeleteNameServerEntry, lambda _: None),
+            done_rule(groups.PutGroup, lambda request: tables.groups.put(request.settings)),
+            done_rule(groups.DeleteGroup, self._delete_group),
             answer_rule(groups.ListTopicGroups, self._topic_groups),
             answer_rule(groups.GetConsumers, self._consumers),
             answer_rule(groups.GetProducers, self._producers),
@@ -86,10 +82,6 @@ class Administration:
         )
 
     # --- the broker -----------------------------------------------------------------------------
-
-    def _change_settings(self, request: brokers.ChangeBrokerSettings) -> Reply:
-        self._settings.change(request.settings, self._tables.identity)
-        return Done()
 
     def _runtime_info(self, _: brokers.GetRuntimeInfo, now_ms: int) -> Outcome:
         store = self._tables.store
@@ -132,15 +124,10 @@ class Administration:
 
     # --- groups ---------------------------------------------------------------------------------
 
-    def _put_group(self, request: groups.PutGroup) -> Reply:
-        self._tables.groups.put(request.settings)
-        return Done()
-
-    def _delete_group(self, request: groups.DeleteGroup) -> Reply:
+    def _delete_group(self, request: groups.DeleteGroup) -> None:
         self._tables.groups.delete(request.group)
         if request.forgets_offsets:
             self._tables.committed.delete_group(request.group)
-        return Done()
 
     def _topic_groups(self, request: groups.ListTopicGroups) -> Reply:
         clients = self._tables.clients

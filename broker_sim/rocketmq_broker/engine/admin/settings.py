@@ -5,38 +5,38 @@ A change lasts until the next start: the broker never writes its configuration f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.engine.core import refusals
-from rocketmq_broker.engine.core.routes import Identity
 from rocketmq_broker.engine.messages.pulling import Pulling
 from rocketmq_broker.engine.tables import Tables
+from rocketmq_wire.requests.brokers import ChangeBrokerSettings
 
 _ENTRY_SIZE: Final = 20
 _FLUSH_NAMES: Final = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "memory": "ASYNC_FLUSH"}
-_CHANGEABLE: Final = (
-    "autoCreateSubscriptionGroup",
-    "autoCreateTopicEnable",
-    "enablePropertyFilter",
-    "longPollingEnable",
-    "maxTransferBytesOnMessageInMemory",
-    "maxTransferCountOnMessageInMemory",
-)
 _COUNT_MAX: Final = 10_000_000
 _SIZE_MAX: Final = 15 * 1024 * 1024
 """Such a reply to a pull still fits a frame."""
+_FLAG: Final = 0
+_CHANGEABLE: Final = {
+    "autoCreateSubscriptionGroup": _FLAG,
+    "autoCreateTopicEnable": _FLAG,
+    "enablePropertyFilter": _FLAG,
+    "longPollingEnable": _FLAG,
+    "maxTransferBytesOnMessageInMemory": _SIZE_MAX,
+    "maxTransferCountOnMessageInMemory": _COUNT_MAX,
+}
+"""The settings that a running broker can change: flags, and numbers up to a maximum."""
 
 
-def _flag_of(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise refusals.setting_illegal(name, f"{text[:40]!r} is neither true nor false")
-    return text.lower() == "true"
-
-
-def _number_of(name: str, text: str, high: int) -> int:
+def _value_of(name: str, text: str) -> int:
+    """The value of a changeable setting: 0 or 1 for a flag."""
+    high = _CHANGEABLE[name]
+    if high == _FLAG:
+        if text.lower() not in ("true", "false"):
+            raise refusals.setting_illegal(name, f"{text[:40]!r} is neither true nor false")
+        return text.lower() == "true"
     if not (text.isascii() and text.isdecimal() and len(text) < 12 and 1 <= int(text) <= high):
         raise refusals.setting_illegal(name, f"{text[:40]!r} is no number from 1 to {high}")
     return int(text)
@@ -45,15 +45,17 @@ def _number_of(name: str, text: str, high: int) -> int:
 class Settings:
     """The settings as tools read and change them."""
 
-    def __init__(self, config: BrokerConfig, *, pulling: Pulling, tables: Tables) -> None:
-        self._config = config
+    def __init__(self, tables: Tables, pulling: Pulling) -> None:
+        self._config = tables.config
+        self._identity = tables.identity
         self._pulling = pulling
         self._topics = tables.topics
         self._groups = tables.groups
 
-    def broker_table(self, identity: Identity) -> dict[str, str]:
+    def broker_table(self) -> dict[str, str]:
         """Every RocketMQ setting that this broker has a counterpart of."""
-        config, limits = self._config, self._pulling.limits
+        config, identity = self._config, self._identity
+        limits = self._pulling.limits
         texts = {
             "brokerName": identity.broker_name,
             "brokerClusterName": identity.cluster_name,
@@ -94,10 +96,10 @@ class Settings:
             **{name: "true" if is_on else "false" for name, is_on in flags.items()},
         }
 
-    def name_server_table(self, identity: Identity) -> dict[str, str]:
+    def name_server_table(self) -> dict[str, str]:
         """The settings that the broker answers as its own name server."""
         return {
-            "listenPort": str(identity.port),
+            "listenPort": str(self._identity.port),
             "serverChannelMaxIdleTimeSeconds": str(self._config.idle_seconds),
             "clusterTest": "false",
             "enableAllTopicList": "true",
@@ -105,43 +107,37 @@ class Settings:
             "orderMessageEnable": "false",
         }
 
-    def change(self, settings: Mapping[str, str], identity: Identity) -> None:
+    def change(self, request: ChangeBrokerSettings) -> None:
         """Change all of them or none. As in RocketMQ, unknown names are ignored.
 
         Refuses (1) a value, and a setting that needs a restart.
         """
-        known = self.broker_table(identity)
-        for name, text in settings.items():
+        known = self.broker_table()
+        for name, text in request.settings.items():
             if name in known and name not in _CHANGEABLE and text != known[name]:
                 raise refusals.setting_illegal(
                     name, f"a running broker can only change {', '.join(_CHANGEABLE)}"
                 )
-        limits = self._pulling.limits
-        creates_topics = self._topics.auto_create
-        creates_groups = self._groups.auto_create
-        try:
-            for name, text in settings.items():
-                self._change(name, text)
-        except BaseException:
-            self._pulling.limits = limits
-            self._topics.auto_create = creates_topics
-            self._groups.auto_create = creates_groups
-            raise
+        values = {
+            name: _value_of(name, text)
+            for name, text in request.settings.items()
+            if name in _CHANGEABLE
+        }
+        for name, value in values.items():
+            self._change(name, value)
 
-    def _change(self, name: str, text: str) -> None:
+    def _change(self, name: str, value: int) -> None:
         pulling = self._pulling
         if name == "enablePropertyFilter":
-            pulling.limits = replace(pulling.limits, allows_sql=_flag_of(name, text))
+            pulling.limits = replace(pulling.limits, allows_sql=bool(value))
         elif name == "longPollingEnable":
-            suspend_ms = self._config.suspend_ms_max if _flag_of(name, text) else 0
+            suspend_ms = self._config.suspend_ms_max if value else 0
             pulling.limits = replace(pulling.limits, suspend_ms_max=suspend_ms)
         elif name == "maxTransferCountOnMessageInMemory":
-            count = _number_of(name, text, _COUNT_MAX)
-            pulling.limits = replace(pulling.limits, count_max=count)
+            pulling.limits = replace(pulling.limits, count_max=value)
         elif name == "maxTransferBytesOnMessageInMemory":
-            size = _number_of(name, text, _SIZE_MAX)
-            pulling.limits = replace(pulling.limits, bytes_max=size)
+            pulling.limits = replace(pulling.limits, bytes_max=value)
         elif name == "autoCreateTopicEnable":
-            self._topics.auto_create = _flag_of(name, text)
+            self._topics.auto_create = bool(value)
         elif name == "autoCreateSubscriptionGroup":
-            self._groups.auto_create = _flag_of(name, text)
+            self._groups.auto_create = bool(value)

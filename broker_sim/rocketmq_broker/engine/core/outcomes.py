@@ -77,7 +77,15 @@ class AskMembers:
     """True: the server relays the replies unread (`RelayedReply`)."""
 
 
-Outcome = Answer | AfterSync | Hold | HoldPop | AskMembers
+@dataclass(frozen=True, slots=True)
+class CountHeldPops:
+    """A question for the number of a group's held pops of a queue; the server holds them."""
+
+    group: str
+    queue: QueueId
+
+
+Outcome = Answer | AfterSync | Hold | HoldPop | AskMembers | CountHeldPops
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,16 @@ class Rule(Generic[Q]):
 def answer_rule(request: type[Q], reply: Callable[[Q], Reply]) -> Rule[Q]:
     """A rule that answers at once and needs neither the connection nor the time."""
     return Rule(request, lambda asked, *_: Answer(reply(asked)))
+
+
+def done_rule(request: type[Q], act: Callable[[Q], None]) -> Rule[Q]:
+    """A rule that acts at once and answers without a value."""
+
+    def decide(asked: Q, _: Peer, __: int) -> Outcome:
+        act(asked)
+        return DONE
+
+    return Rule(request, decide)
 
 
 def timed_rule(request: type[Q], decide: Callable[[Q, int], Outcome]) -> Rule[Q]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_wire.model import ConsumerInfo, Subscription
-from rocketmq_wire.requests.groups import Connection
+from rocketmq_wire.requests.groups import Connection, UnregisterClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,13 @@ class Origin:
     version: int = 0
 
 
-_UNKNOWN: Final = Origin()
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A client in a group, as its newest heartbeat reported it."""
 
-
-@dataclass(slots=True)
-class _Member:
     peer_key: int
     seen_ms: int
-    origin: Origin = _UNKNOWN
+    origin: Origin = Origin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class RegisteredSubscription:
 
 @dataclass(slots=True)
 class _Group:
-    members: dict[str, _Member] = field(default_factory=dict)
+    members: dict[str, Registration] = field(default_factory=dict)
     subscriptions: dict[str, RegisteredSubscription] = field(default_factory=dict)
     info: ConsumerInfo | None = None
     """How the group consumes, from its newest heartbeat; None for producers."""
@@ -69,22 +68,15 @@ class Clients:
         self._changed: set[str] = set()
         """Consumer groups whose members do not know of a change yet."""
 
-    def register_consumer(
-        self,
-        client_id: str,
-        info: ConsumerInfo,
-        *,
-        peer_key: int,
-        now_ms: int,
-        origin: Origin = _UNKNOWN,
-    ) -> None:
+    def register_consumer(self, client_id: str, info: ConsumerInfo, member: Registration) -> None:
         """Note a consumer's heartbeat."""
         group = self._consumers.setdefault(info.group, _Group())
         known = group.members.get(client_id)
-        group.members[client_id] = _Member(peer_key, now_ms, origin)
+        group.members[client_id] = member
         group.info = info
         topics = {topic for topic, *_ in info.subscriptions}
-        if known is None or known.peer_key != peer_key or topics != group.subscriptions.keys():
+        is_same = known is not None and known.peer_key == member.peer_key
+        if not is_same or topics != group.subscriptions.keys():
             self._changed.add(info.group)
         for left_out in [topic for topic in group.subscriptions if topic not in topics]:
             del group.subscriptions[left_out]
@@ -95,26 +87,18 @@ class Clients:
                     Subscription(expression, kind), version
                 )
 
-    def register_producer(
-        self,
-        client_id: str,
-        group: str,
-        *,
-        peer_key: int,
-        now_ms: int,
-        origin: Origin = _UNKNOWN,
-    ) -> None:
+    def register_producer(self, client_id: str, group: str, member: Registration) -> None:
         """Note a producer's heartbeat."""
-        members = self._producers.setdefault(group, _Group()).members
-        members[client_id] = _Member(peer_key, now_ms, origin)
+        self._producers.setdefault(group, _Group()).members[client_id] = member
 
-    def unregister(
-        self, client_id: str, *, producer_group: str | None, consumer_group: str | None
-    ) -> None:
+    def unregister(self, request: UnregisterClient) -> None:
         """Remove a client from the groups that it names."""
-        for table, group in ((self._producers, producer_group), (self._consumers, consumer_group)):
+        for table, group in (
+            (self._producers, request.producer_group),
+            (self._consumers, request.consumer_group),
+        ):
             if group is not None and group in table:
-                member = table[group].members.pop(client_id, None)
+                member = table[group].members.pop(request.client_id, None)
                 if member is not None and table is self._consumers:
                     self._changed.add(group)
                 _drop_if_empty(table, group)
@@ -173,7 +157,7 @@ class Clients:
     def subscription(self, group: str, topic: str) -> RegisteredSubscription | None:
         return self.subscriptions(group).get(topic)
 
-    def _drop(self, is_gone: Callable[[_Member], bool]) -> None:
+    def _drop(self, is_gone: Callable[[Registration], bool]) -> None:
         for table in (self._producers, self._consumers):
             for name in list(table):
                 members = table[name].members

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from rocketmq_wire.model import QueueId
+from rocketmq_wire.requests.groups import LockQueues, QueuesReply, UnlockQueues
 
 LEASE_MS: Final = 60_000
 
@@ -23,33 +22,31 @@ class QueueLocks:
     def __init__(self) -> None:
         self._leases: dict[str, dict[tuple[str, int], _Lease]] = {}
 
-    def lock(
-        self, group: str, client_id: str, queues: Iterable[QueueId], now_ms: int
-    ) -> tuple[QueueId, ...]:
+    def lock(self, request: LockQueues, now_ms: int) -> QueuesReply:
         """Lock queues that are free, expired or the member's own; returns the locked ones."""
-        leases = self._leases.setdefault(group, {})
+        leases = self._leases.setdefault(request.group, {})
         owned = []
-        for queue in queues:
+        for queue in request.queues:
             key = (queue.topic, queue.index)
             lease = leases.get(key)
             if (
                 lease is None
-                or lease.client_id == client_id
+                or lease.client_id == request.client_id
                 or now_ms - lease.renewed_ms > LEASE_MS
             ):
-                leases[key] = _Lease(client_id, now_ms)
+                leases[key] = _Lease(request.client_id, now_ms)
                 owned.append(queue)
-        return tuple(owned)
+        return QueuesReply(tuple(owned))
 
-    def unlock(self, group: str, client_id: str, queues: Iterable[QueueId]) -> None:
+    def unlock(self, request: UnlockQueues) -> None:
         """Release the member's own leases; those of others stay."""
-        leases = self._leases.get(group, {})
-        for queue in queues:
+        leases = self._leases.get(request.group, {})
+        for queue in request.queues:
             lease = leases.get((queue.topic, queue.index))
-            if lease is not None and lease.client_id == client_id:
+            if lease is not None and lease.client_id == request.client_id:
                 del leases[queue.topic, queue.index]
         if not leases:
-            self._leases.pop(group, None)
+            self._leases.pop(request.group, None)
 
     def expire(self, now_ms: int) -> None:
         """Drop leases that no member renews, so that the table does not grow for ever."""

@@ -36,17 +36,24 @@ class PullLimits:
     bytes_max: int
     suspend_ms_max: int
     """0: no pull waits."""
-    stops_at_file_end: bool = False
+    stops_at_file_end: bool
     """True: as in RocketMQ, no pull reads past the end of a consume queue file."""
-    allows_sql: bool = False
+    allows_sql: bool
     """True: pulls may filter by expressions over properties, not only by tags."""
 
 
 class Pulling:
     """Answers and holds pulls."""
 
-    def __init__(self, limits: PullLimits, tables: Tables) -> None:
-        self.limits = limits
+    def __init__(self, tables: Tables) -> None:
+        config = tables.config
+        self.limits = PullLimits(
+            config.transfer_count_max,
+            config.transfer_bytes_max,
+            config.longest_hold_ms,
+            config.pull_stops_at_queue_file_end,
+            config.property_filter,
+        )
         self._store = tables.store
         self._topics = tables.topics
         self._groups = tables.groups

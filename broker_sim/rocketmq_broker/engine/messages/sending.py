@@ -6,7 +6,6 @@ import enum
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
@@ -56,15 +55,7 @@ _SEPARATOR: Final = b"\x02"
 # An offset message id ends with the position in the log, as 16 hexadecimal digits.
 _POSITION_DIGITS: Final = 16
 _SIZE_SIZE: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class SendLimits:
-    """The largest body and the longest delay of a send."""
-
-    body_size_max: int
-    delay_ms_max: int = 3 * 24 * 3_600_000
-    """timerMaxDelaySec: how far in the future a delivery time may be."""
+_DAY_MS: Final = 24 * 3_600_000
 
 
 class HalfMessages(Protocol):
@@ -84,10 +75,9 @@ class HalfMessages(Protocol):
 class Sending:
     """Checks and stores messages."""
 
-    def __init__(
-        self, limits: SendLimits, tables: Tables, *, timers: Timers, half_messages: HalfMessages
-    ) -> None:
-        self._limits = limits
+    def __init__(self, tables: Tables, *, timers: Timers, half_messages: HalfMessages) -> None:
+        self._body_size_max = tables.config.message_bytes_max
+        self._delay_ms_max = tables.config.timer_days_max * _DAY_MS
         self._tables = tables
         self._store = tables.store
         self._store_host = tables.store_host
@@ -110,7 +100,7 @@ class Sending:
         kind = _kind_of(names, request.sys_flag)
         due_ms = None
         if kind is _Kind.TIMER:
-            due_ms = due_of(names, now_ms=now_ms, delay_ms_max=self._limits.delay_ms_max)
+            due_ms = due_of(names, now_ms=now_ms, delay_ms_max=self._delay_ms_max)
         properties, unique_key = self._normalised(request.properties, names, now_ms)
         stored_in = queue
         named = names
@@ -164,7 +154,7 @@ class Sending:
                 request.records,
                 request.sizes,
                 topic=queue.topic,
-                body_size_max=self._limits.body_size_max,
+                body_size_max=self._body_size_max,
             )
             # The append fails, too, for records with an IPv6 store host.
             appended = self._store.append(queue.topic, queue.index, block, now_ms)
@@ -214,7 +204,7 @@ class Sending:
                 records,
                 sizes,
                 topic=topic,
-                body_size_max=self._limits.body_size_max,
+                body_size_max=self._body_size_max,
                 takes_over=True,
             )
             indices = [
@@ -248,9 +238,9 @@ class Sending:
         size = len(body)
         if not size:
             raise refusals.message_illegal("the body is empty")
-        if size > self._limits.body_size_max:
+        if size > self._body_size_max:
             raise refusals.message_illegal(
-                f"message body size {size} is over the limit of {self._limits.body_size_max}"
+                f"message body size {size} is over the limit of {self._body_size_max}"
             )
 
     def _normalised(

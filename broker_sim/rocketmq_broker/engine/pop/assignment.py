@@ -13,7 +13,6 @@ from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, QueueId
-from rocketmq_wire.requests.contract import Done, Reply
 from rocketmq_wire.requests.groups import (
     Assignment,
     AssignmentReply,
@@ -39,7 +38,7 @@ class Assignments:
             topic: dict(by_group) for topic, by_group in (stored.get(_TABLE) or {}).items()
         }
 
-    def set_mode(self, request: SetConsumeMode) -> Reply:
+    def set_mode(self, request: SetConsumeMode) -> None:
         """Set whether a group pulls or pops a topic. Refusals: 16, 17, 26."""
         if request.topic.startswith(RETRY_PREFIX):
             remark = "retry topic is not allowed to set mode"
@@ -57,7 +56,6 @@ class Assignments:
         modes.setdefault(request.topic, {})[request.group] = entry
         self._tables.store.configs.save(FILE_NAME, {_TABLE: modes})
         self._modes = modes
-        return Done()
 
     def assign(self, request: QueryAssignment) -> AssignmentReply:
         """The queues of a member; without an assignment it keeps the queues that it owns."""

@@ -23,6 +23,8 @@ class Cursors:
         self._committed = tables.committed
         self.in_flight = in_flight
         self.orderly = orderly
+        self.retry_kind = RetryKind.V2 if tables.config.pop_retry_topic_v2 else RetryKind.V1
+        """The naming of retry topics."""
 
     def bounds(self, queue: GroupQueue) -> Bounds:
         return self._store.bounds(queue.topic, queue.queue_index)

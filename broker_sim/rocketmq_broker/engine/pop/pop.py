@@ -1,5 +1,7 @@
 """Pops: which queues one reads, which messages it takes, and when it waits instead.
 
+PEEK_MESSAGE and NOTIFICATION look at the same queues and change nothing.
+
 A pop reads the group's retry topic first (one pop in five) or last, and in between the queue that
 it names, or all queues of the topic, each time beginning with another one. The broker's loop is one
 thread, so no two pops read a queue at once.
@@ -12,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from rocketmq_broker.engine.core.activity import Activity
 from rocketmq_broker.engine.core.outcomes import Answer, HoldPop, Outcome
-from rocketmq_broker.engine.messages.filtering import Filter
+from rocketmq_broker.engine.messages.filtering import EVERYTHING, Filter
 from rocketmq_broker.engine.pop.cursors import Cursors
 from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop
 from rocketmq_broker.engine.pop.read import (
@@ -27,12 +30,13 @@ from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import Buffer, TopicConfig
-from rocketmq_wire.records.handles import ORDERLY_REVIVE_QUEUE, RetryKind
+from rocketmq_wire.records.handles import ORDERLY_REVIVE_QUEUE, RetryKind, retry_kind_of
 from rocketmq_wire.records.pop_checkpoints import REVIVE_QUEUE_COUNT, CheckpointKey
 from rocketmq_wire.requests.pop import (
     POP_COUNT_MAX,
     AwaitMessages,
     AwaitMessagesReply,
+    PeekMessages,
     PopMessages,
     PoppedSpan,
     PopReply,
@@ -44,17 +48,6 @@ RETRY_TURN: Final = 5
 IN_FLIGHT_MAX: Final = 200_000
 """The most pops in flight; beyond it pops find nothing until some are acknowledged."""
 _LATE_MS: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class PopLimits:
-    """The most that one pop gets, the naming of retry topics, and the longest wait."""
-
-    bytes_max: int
-    allows_sql: bool
-    retry_kind: RetryKind
-    poll_ms_max: int
-    """0: no pop waits."""
 
 
 @dataclass(slots=True)
@@ -81,9 +74,10 @@ class _Pop:
         self.count_left -= len(span.offsets)
         self.bytes_left -= sum(map(len, found.parts))
 
-    def reply(self) -> PopReply:
+    def reply(self, otherwise: PopStatus) -> PopReply:
+        """The reply; `otherwise` is its status without messages."""
         return PopReply(
-            PopStatus.FOUND if self.spans else PopStatus.POLLING_TIMEOUT,
+            PopStatus.FOUND if self.spans else otherwise,
             self.now_ms,
             self.request.invisible_ms,
             self.revive_queue,
@@ -96,11 +90,12 @@ class _Pop:
 
 
 class Popping:
-    """Pops messages, and holds pops that find none."""
+    """Pops and shows messages, and holds requests that find none."""
 
-    def __init__(self, limits: PopLimits, tables: Tables, cursors: Cursors) -> None:
-        self._limits = limits
+    def __init__(self, tables: Tables, cursors: Cursors, activity: Activity) -> None:
+        self._config = tables.config
         self._tables = tables
+        self._activity = activity
         self._broker_name = tables.identity.broker_name
         self._cursors = cursors
         self._in_flight = cursors.in_flight
@@ -114,6 +109,7 @@ class Popping:
         if not request.born_ms:
             request = replace(request, born_ms=now_ms)
         if now_ms - request.born_ms - request.poll_ms > _LATE_MS:
+            self._activity.pulled_messages(0, 0, now_ms)
             return Answer(PopReply(PopStatus.POLLING_TIMEOUT, remark="it came too late"))
         if request.count_max > POP_COUNT_MAX:
             raise broker_error(
@@ -121,21 +117,80 @@ class Popping:
                 f"pop message's num is greater than {POP_COUNT_MAX}: {request.count_max}",
             )
         config = self._cursors.require_poppable(request.queue, request.group)
-        wanted = pop_filter_of(request.subscription, allows_sql=self._limits.allows_sql)
+        wanted = pop_filter_of(request.subscription, allows_sql=self._config.property_filter)
         revive_queue = ORDERLY_REVIVE_QUEUE
         if not request.is_orderly:
             revive_queue = next(self._next_revive_queue) % REVIVE_QUEUE_COUNT
         count_max = max(request.count_max, 0)
-        pop = _Pop(request, wanted, revive_queue, now_ms, count_max, self._limits.bytes_max)
+        bytes_max = self._config.transfer_bytes_max
+        pop = _Pop(request, wanted, revive_queue, now_ms, count_max, bytes_max)
         if count_max > 0:
             for queue, kind in self._queues(pop, config):
                 self._pop_queue(pop, queue, kind)
         if pop.damage is not None and not pop.spans:
             raise pop.damage
-        expires_at_ms = request.born_ms + min(request.poll_ms, self._limits.poll_ms_max)
-        if not pop.spans and count_max > 0 and not is_final and expires_at_ms > now_ms:
-            return HoldPop(request.group, request.queue, expires_at_ms, request)
-        return Answer(pop.reply())
+        hold = self._hold(request, now_ms)
+        if not pop.spans and count_max > 0 and not is_final and hold is not None:
+            return hold
+        count = sum(len(span.offsets) for span in pop.spans)
+        self._activity.pulled_messages(count, bytes_max - pop.bytes_left, now_ms)
+        return Answer(pop.reply(PopStatus.POLLING_TIMEOUT))
+
+    def peek(self, request: PeekMessages, now_ms: int) -> Outcome:
+        """Return messages that stay visible. Refusals: 16, 17, 26, 29."""
+        config = self._cursors.require_poppable(request.queue, request.group)
+        count_max = min(max(request.count_max, 1), POP_COUNT_MAX)
+        shown = PopMessages(request.group, request.queue, count_max, invisible_ms=0)
+        bytes_max = self._config.transfer_bytes_max
+        pop = _Pop(shown, EVERYTHING, 0, now_ms, count_max, bytes_max)
+        for queue in self._cursors.queues_of(config, request.queue, request.group):
+            bounds = self._cursors.bounds(queue)
+            start = max(self._cursors.peek_begin(queue), bounds.start)
+            if pop.count_left < 1 or start >= bounds.end:
+                pop.rest_count += max(bounds.end - start, 0)
+                continue
+            found = read_queue(
+                self._tables.store,
+                queue,
+                start,
+                wanted=EVERYTHING,
+                count_max=pop.count_left,
+                bytes_max=bytes_max,
+            )
+            kind = retry_kind_of(queue.topic)
+            pop.add(PoppedSpan(kind, queue.queue_index, start, found.offsets), found)
+            pop.rest_count += bounds.end - found.end
+        return Answer(pop.reply(PopStatus.NOT_FOUND))
+
+    def await_messages(
+        self, request: AwaitMessages, now_ms: int, *, is_final: bool = False
+    ) -> Outcome:
+        """Answer whether a pop would find messages, or hold the request until one would."""
+        if not request.born_ms:
+            request = replace(request, born_ms=now_ms)
+        config = self._cursors.require_poppable(request.queue, request.group)
+        for queue in self._cursors.queues_of(config, request.queue, request.group):
+            is_blocked = request.is_orderly and self._orderly.is_blocked(
+                queue, request.attempt_id, now_ms
+            )
+            if not is_blocked and self._cursors.peek_begin(queue) < self._cursors.bounds(queue).end:
+                return Answer(AwaitMessagesReply(has_message=True))
+        hold = None if is_final else self._hold(request, now_ms)
+        return hold or Answer(AwaitMessagesReply(has_message=False))
+
+    def resume(self, hold: HoldPop, now_ms: int, *, is_final: bool) -> Outcome:
+        """Decide again about a held request: messages came, or its time is over (`is_final`)."""
+        if isinstance(hold.request, AwaitMessages):
+            return self.await_messages(hold.request, now_ms, is_final=is_final)
+        return self.pop(hold.request, now_ms, is_final=is_final)
+
+    def _hold(self, request: PopMessages | AwaitMessages, now_ms: int) -> HoldPop | None:
+        """The request as one that waits for messages; None if its time is over."""
+        poll_ms = min(request.poll_ms, self._config.longest_hold_ms)
+        expires_at_ms = request.born_ms + poll_ms
+        if expires_at_ms <= now_ms:
+            return None
+        return HoldPop(request.group, request.queue, expires_at_ms, request)
 
     def polling_full(self, hold: HoldPop, now_ms: int) -> PopReply | AwaitMessagesReply:
         """The reply to a request that cannot wait because too many wait already."""
@@ -163,7 +218,7 @@ class Popping:
     def _retry_queues(
         self, topic: str, group: str, pop_count: int
     ) -> Iterator[tuple[GroupQueue, RetryKind]]:
-        kind = self._limits.retry_kind
+        kind = self._cursors.retry_kind
         if kind is RetryKind.V2 and pop_count % 2:
             # With new names, every second pop drains the old retry topic.
             kind = RetryKind.V1

@@ -22,14 +22,15 @@ from rocketmq_broker.engine.messages.store_again import (
     store_again,
     store_own,
 )
-from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop, InFlightPops
+from rocketmq_broker.engine.pop.cursors import Cursors
+from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.queues.reading import ReadResult
 from rocketmq_broker.storage.settings import Appended
 from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolError
 from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX, QueueId, StoredMessage
-from rocketmq_wire.records.handles import FIRST_POP_TIME, RetryKind, origin_topic_of
+from rocketmq_wire.records.handles import FIRST_POP_TIME, origin_topic_of
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.pop_checkpoints import (
     ACK_TAG,
@@ -64,12 +65,12 @@ _CHECKPOINT_LEAD_MS: Final = 1_000
 class Revival:
     """Writes checkpoints, reads them back after a start, and revives messages."""
 
-    def __init__(self, in_flight: InFlightPops, tables: Tables, retry_kind: RetryKind) -> None:
-        self._in_flight = in_flight
+    def __init__(self, tables: Tables, cursors: Cursors) -> None:
+        self._in_flight = cursors.in_flight
         self._tables = tables
         self._store = tables.store
         self._committed = tables.committed
-        self._retry_kind = retry_kind
+        self._retry_kind = cursors.retry_kind
         self.topic: Final = REVIVE_TOPIC_PREFIX + tables.identity.cluster_name
         self._scanned: dict[int, int] = {}
         self._own: dict[int, set[int]] = {index: set() for index in range(REVIVE_QUEUE_COUNT)}
@@ -82,7 +83,7 @@ class Revival:
             # The mark is the offset of the last record that no start needs.
             start = bounds.start if mark is None else max(mark + 1, bounds.start)
             self._scanned[index] = min(start, bounds.end)
-            in_flight.note_revive_end(index, self._scanned[index])
+            self._in_flight.note_revive_end(index, self._scanned[index])
         self._found: dict[GroupQueue, set[int]] = {}
         while not all(self._is_read(index) for index in self._scanned):
             self._read_back()

@@ -79,16 +79,6 @@ _READ_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionLimits:
-    """When the broker checks half messages, and how often."""
-
-    first_check_ms: int
-    """transactionTimeOut: the time until the first check, unless the message sets its own."""
-    check_interval_ms: int
-    checks_max: int
-
-
-@dataclass(frozen=True, slots=True)
 class ClientCheck:
     """A check to be sent over a client's connection."""
 
@@ -99,8 +89,8 @@ class ClientCheck:
 class Transactions:
     """Stores, ends and checks half messages."""
 
-    def __init__(self, limits: TransactionLimits, tables: Tables) -> None:
-        self._limits = limits
+    def __init__(self, tables: Tables) -> None:
+        self._config = tables.config
         self._tables = tables
         self._store = tables.store
         ends = [self._store.bounds(queue.topic, 0).end for queue in (_HALF_QUEUE, _END_QUEUE)]
@@ -137,7 +127,7 @@ class Transactions:
 
     def _first_check_at(self, stored_ms: int, properties: Mapping[str, str]) -> int:
         own_ms = immunity_ms(properties)
-        return stored_ms + (self._limits.first_check_ms if own_ms is None else own_ms)
+        return stored_ms + (self._config.transaction_timeout_ms if own_ms is None else own_ms)
 
     # --- ends ---------------------------------------------------------------------------------
 
@@ -235,14 +225,17 @@ class Transactions:
             self._started_ms = now_ms
         checks, before = [], self._store.appended_end
         self._write_ends(now_ms)
-        if now_ms < self._started_ms + self._limits.check_interval_ms and self._had_pending:
+        if (
+            now_ms < self._started_ms + self._config.transaction_check_interval_ms
+            and self._had_pending
+        ):
             return [], self._store.appended_end > before
         for half in self._table.take_due(now_ms, _CHECKS_A_TURN_MAX):
             try:
                 check = self._check_due(half, now_ms)
             except (BrokerBusyError, StorageError, CorruptRecordError) as error:
                 # `take_due` removed the others of this turn already, so go through them all.
-                self._table.postpone(half, now_ms + self._limits.check_interval_ms)
+                self._table.postpone(half, now_ms + self._config.transaction_check_interval_ms)
                 reason = error.reason if isinstance(error, CorruptRecordError) else error
                 _LOG.error(
                     "half message %s, offset=%d of %s cannot be checked now: %s",
@@ -269,12 +262,12 @@ class Transactions:
             return None
         # The check and the moved message get a new checksum, so compare the old one now.
         message = decode_record(bytes(record))[0]
-        if half.checks >= self._limits.checks_max:
+        if half.checks >= self._config.transaction_check_max:
             self._give_up(half, message, now_ms)
             return None
         half.checks += 1
         self._is_changed = True
-        self._table.postpone(half, now_ms + self._limits.check_interval_ms)
+        self._table.postpone(half, now_ms + self._config.transaction_check_interval_ms)
         return self._check_of(half, message)
 
     def _check_of(self, half: HalfMessage, message: StoredMessage) -> ClientCheck | None:

@@ -60,7 +60,6 @@ class PopWaiters:
         self._wakes: deque[_Key] = deque()
         self._is_waking = False
         self._is_stopping = False
-        pops.waiting_count = self.count_of
 
     def count_of(self, group: str, queue: QueueId) -> int:
         """The number of pops of a group that wait for a queue."""

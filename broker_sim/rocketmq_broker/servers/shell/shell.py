@@ -21,6 +21,7 @@ from rocketmq_broker.engine.core.outcomes import (
     AfterSync,
     Answer,
     AskMembers,
+    CountHeldPops,
     Hold,
     HoldPop,
     Outcome,
@@ -46,7 +47,7 @@ from rocketmq_wire.requests.messages import (
     SendMessage,
     SendRecords,
 )
-from rocketmq_wire.requests.pop import ChangeInvisibleTime
+from rocketmq_wire.requests.pop import ChangeInvisibleTime, PollingCountReply
 from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from rocketmq_wire.requests.transactions import CheckTransaction, EndTransaction
 
@@ -284,7 +285,7 @@ class EngineShell:
         self._member_calls.remove(peer.key)
         self._held.take_peer(peer.key)
         self._pop_waiters.forget_peer(peer.key)
-        self.engine.forget_peer(peer.key)
+        self.engine.tables.clients.forget_peer(peer.key)
         self._notify_members()
 
     def _notify_members(self) -> None:
@@ -295,12 +296,17 @@ class EngineShell:
 
     # --- outcomes -----------------------------------------------------------------------------
 
-    def _carry_out(self, outcome: Answer | AfterSync | AskMembers, done: Done) -> None:
+    def _carry_out(
+        self, outcome: Answer | AfterSync | AskMembers | CountHeldPops, done: Done
+    ) -> None:
         if isinstance(outcome, Answer):
             done(outcome.reply)
             return
         if isinstance(outcome, AskMembers):
             self._member_calls.begin(outcome, done)
+            return
+        if isinstance(outcome, CountHeldPops):
+            done(PollingCountReply(self._pop_waiters.count_of(outcome.group, outcome.queue)))
             return
         self._unsynced.append((outcome.position, outcome.reply, done))
         self._commit.order(outcome.position)
@@ -442,7 +448,7 @@ class EngineShell:
     async def _check_transactions(self) -> None:
         if self._no_writes is not None:
             return
-        checks, has_grown = self.engine.take_checks(now_ms())
+        checks, has_grown = self.engine.transactions.take_checks(now_ms())
         if has_grown:
             self._on_grown()
         for check in checks:

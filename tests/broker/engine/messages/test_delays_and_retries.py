@@ -292,11 +292,11 @@ def test_a_lock_belongs_to_one_member_until_its_release(broker: EngineUnderTest)
 
 def test_a_lock_that_is_not_renewed_for_a_minute_is_free() -> None:
     locks = QueueLocks()
-    locks.lock("g", "c1", QUEUES[:1], 0)
-    assert locks.lock("g", "c1", QUEUES[:1], 20_000) == QUEUES[:1]
-    assert locks.lock("g", "c2", QUEUES[:1], 80_000) == ()
-    assert locks.lock("g", "c2", QUEUES[:1], 80_001) == QUEUES[:1]
-    assert locks.lock("g", "c1", QUEUES[:1], 80_002) == ()
+    locks.lock(LockQueues("g", "c1", QUEUES[:1]), 0)
+    assert locks.lock(LockQueues("g", "c1", QUEUES[:1]), 20_000) == QueuesReply(QUEUES[:1])
+    assert locks.lock(LockQueues("g", "c2", QUEUES[:1]), 80_000) == QueuesReply(())
+    assert locks.lock(LockQueues("g", "c2", QUEUES[:1]), 80_001) == QueuesReply(QUEUES[:1])
+    assert locks.lock(LockQueues("g", "c1", QUEUES[:1]), 80_002) == QueuesReply(())
 
 
 STEPS = st.lists(
@@ -319,12 +319,13 @@ def test_no_queue_ever_has_two_owners(
     for action, client_id, queues, passed_ms in steps:
         now_ms += passed_ms
         if action == "unlock":
-            locks.unlock("g", client_id, queues)
+            locks.unlock(UnlockQueues("g", client_id, tuple(queues)))
             owners = {q: o for q, o in owners.items() if q not in queues or o[0] != client_id}
         elif action == "expire":
             locks.expire(now_ms)
         else:
-            for queue in locks.lock("g", client_id, sorted(queues), now_ms):
+            request = LockQueues("g", client_id, tuple(sorted(queues)))
+            for queue in locks.lock(request, now_ms).queues:
                 owner, renewed_ms = owners.get(queue, (client_id, now_ms))
                 assert owner == client_id or now_ms - renewed_ms > 60_000
                 owners[queue] = (client_id, now_ms)

@@ -66,7 +66,7 @@ def end_of(sent: SendReply, resolution: Resolution = COMMIT) -> EndTransaction:
 
 def checks_after(broker: EngineUnderTest, ms: int) -> list[ClientCheck]:
     broker.now_ms += ms
-    checks, _ = broker.engine.take_checks(broker.now_ms)
+    checks, _ = broker.engine.transactions.take_checks(broker.now_ms)
     broker.make_visible()
     return checks
 
@@ -219,7 +219,7 @@ def test_after_fifteen_checks_the_message_goes_where_people_look(broker: EngineU
 
 
 def test_an_absent_producer_is_given_up_as_well(broker: EngineUnderTest) -> None:
-    broker.engine.forget_peer(1)
+    broker.engine.tables.clients.forget_peer(1)
     send_half(broker)
     assert [checks_after(broker, 30_000) for _ in range(16)] == [[]] * 16
     assert len(broker.messages(QueueId(UNRESOLVED_TOPIC, "", 0))) == 1

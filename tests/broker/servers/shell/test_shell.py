@@ -26,6 +26,7 @@ from rocketmq_wire.requests.messages import (
     SendRecords,
 )
 from rocketmq_wire.requests.offsets import GetCommittedOffset, GetMaxOffset
+from rocketmq_wire.requests.pop import GetPollingCount, PopMessages
 from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic, ListTopics
 from support.engines import PEER, STORE_HOST, EngineUnderTest, queue_of
 from support.storage_blocks import bodies_of
@@ -308,6 +309,23 @@ def test_deleted_topic_ends_waiting_pulls():
         return caught.value.code
 
     assert run(scenario) == 17
+
+
+def test_held_pops_of_a_queue_are_counted():
+    async def scenario(shell, _):
+        pop = PopMessages("g", ORDERS_0, 1, 60_000, poll_ms=20_000)
+        waiting = asyncio.create_task(shell.ask(pop, PEER))
+        await let_run()
+        counts = [
+            (await shell.ask(GetPollingCount("g", queue), PEER)).count
+            for queue in (ORDERS_0, ORDERS_1)
+        ]
+        with pytest.raises(BrokerError) as caught:
+            await shell.ask(GetPollingCount("g", queue_of("unknown")), PEER)
+        waiting.cancel()
+        return counts, caught.value.code
+
+    assert run(scenario) == ([1, 0], 17)
 
 
 def test_cancelled_pull_waits_no_more():
