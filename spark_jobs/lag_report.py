@@ -24,9 +24,8 @@ from pyspark_rocketmq.jobs.arguments import (
     positive,
     source_options,
 )
-from pyspark_rocketmq.jobs.failures import run_job
 from pyspark_rocketmq.jobs.progress import ask_at_sigterm, plural, say
-from pyspark_rocketmq.jobs.session import job_session
+from pyspark_rocketmq.jobs.session import job_session, run_job
 
 _ROW = """measured TIMESTAMP, group STRING, topic STRING, brokerName STRING, queueId INT,
     messages BIGINT, seconds DOUBLE"""

@@ -26,12 +26,11 @@ from pyspark_rocketmq.jobs.arguments import (
     source_options,
     triggered,
 )
-from pyspark_rocketmq.jobs.failures import refused_as, run_job
 from pyspark_rocketmq.jobs.preflight import files_in, queues_to_write, require_rows_fit
 from pyspark_rocketmq.jobs.progress import ask_at_sigterm, follow, plural, say
 from pyspark_rocketmq.jobs.rate_limit import at_rate
 from pyspark_rocketmq.jobs.resend import as_new_messages
-from pyspark_rocketmq.jobs.session import job_session
+from pyspark_rocketmq.jobs.session import job_session, refused_as, run_job
 from pyspark_rocketmq.sink.encoding.schema import sink_columns
 
 

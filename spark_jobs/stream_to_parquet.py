@@ -24,10 +24,9 @@ from pyspark_rocketmq.jobs.arguments import (
     stream_options,
     triggered,
 )
-from pyspark_rocketmq.jobs.failures import run_job
 from pyspark_rocketmq.jobs.preflight import require_topics_to_read
 from pyspark_rocketmq.jobs.progress import ask_at_sigterm, follow, plural, say
-from pyspark_rocketmq.jobs.session import job_session
+from pyspark_rocketmq.jobs.session import job_session, run_job
 from pyspark_rocketmq.options.parse import read_options
 
 

@@ -17,9 +17,8 @@ from datetime import datetime, timezone
 
 from pyspark_rocketmq import PinnedOffsets, pin_offsets
 from pyspark_rocketmq.jobs.arguments import JobParser, add_source_arguments, source_options
-from pyspark_rocketmq.jobs.failures import refused_as, run_job
 from pyspark_rocketmq.jobs.progress import plural, say
-from pyspark_rocketmq.jobs.session import job_session
+from pyspark_rocketmq.jobs.session import job_session, refused_as, run_job
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:

@@ -28,7 +28,7 @@ def _attempted(plan: SinkPlan, write_id: WriteId, rows: pa.RecordBatch) -> Write
     attempt = 1
     while True:
         try:
-            return write_task(plan, write_id, iter([rows]), may_be_replayed=True)
+            return write_task(plan, write_id, iter([rows]))
         except RocketMQError as error:
             print(f"attempt {attempt} of {write_id} failed: {error}", flush=True)
             if attempt == _ATTEMPTS_MAX:

@@ -74,7 +74,7 @@ class RocketMQDataSource(DataSource):
 
         if overwrite:
             plans.refuse_overwrite("batch")
-        plan = plans.sink_plan(self._parsed.write(), schema)
+        plan = plans.sink_plan(self._parsed.write(), schema, is_batch=True)
         plans.require_topic(plan)
         return BatchWriter(plan)
 

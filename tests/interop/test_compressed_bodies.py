@@ -10,7 +10,6 @@ import pytest
 
 from interop.brokers import our_broker, real_broker
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, WriteId
-from pyspark_rocketmq.sink.encoding.schema import SinkColumns
 from pyspark_rocketmq.sink.task import TaskWritten, write_task
 from rocketmq_client.settings import ConnectionSettings
 from support.real_cluster import run_program
@@ -36,7 +35,7 @@ def test_java_reads_what_the_sink_compressed(version, opens, tmp_path):
         for codec in ("lz4", "zlib", "zstd"):
             broker.create_topic(codec)
             settings = ConnectionSettings(name_servers=(broker.name_server,))
-            layout = SinkLayout(SinkColumns({"body": 0}), codec, 500_000, False, codec)
+            layout = SinkLayout({"body": 0}, codec, 500_000, False, codec)
             batch = pa.record_batch({"body": pa.array(BODIES)})
             plan = SinkPlan(settings, layout, "producers", 8, "write")
             written = write_task(plan, WriteId("write", "0", 0), iter([batch]))

@@ -12,7 +12,6 @@ import pytest
 
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, TransactionPlan, WriteId
 from pyspark_rocketmq.sink.encoding.requests import SinkRequests
-from pyspark_rocketmq.sink.encoding.schema import SinkColumns
 from pyspark_rocketmq.sink.transactional.commit import (
     Commits,
     HalfMessagesWritten,
@@ -140,14 +139,14 @@ class Query:
 
     def write(self, cluster: Cluster, task: int) -> HalfMessagesWritten:
         producer = Producer(cluster, GROUP, in_flight_max=2, in_flight_per_queue_max=2)
-        columns = SinkColumns({"body": 0, "messageGroup": 1})
+        columns = {"body": 0, "messageGroup": 1}
         layout = SinkLayout(
             columns, self.topic, 10_000, False, immunity_seconds=self.immunity_seconds
         )
         write_id = WriteId(self.query, str(self.batch), task)
         rows = self.rows(task)
         requests = SinkRequests(layout, producer, write_id).of_batch(rows)
-        written = write_half_messages(producer, self.plan, write_id, requests, may_be_replayed=True)
+        written = write_half_messages(producer, self.plan, write_id, requests)
         # As Spark's tasks, which read their rows also where they send none.
         written.rows = rows.num_rows
         return written

@@ -1,4 +1,4 @@
-"""What the jobs in spark_jobs share: arguments, checks, sessions, failures.
+"""What the jobs in spark_jobs share: arguments, checks, sessions, progress.
 
 Start at `arguments`.
 """

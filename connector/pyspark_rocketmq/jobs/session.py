@@ -1,10 +1,26 @@
-"""The session of a job; registers the source if the package came by `--py-files`."""
+"""The session of a job, and its end: `run_job` makes failures one line on standard error.
+
+Exit codes: 0 done, 1 failed, 2 wrong command line (`arguments`), or the job's own. Only an
+unforeseen error keeps its traceback.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn
+
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pyspark_rocketmq.errors import JobError
 from pyspark_rocketmq.source import RocketMQDataSource
+from rocketmq_wire.errors import RocketMQError
+
+# The line of an error of ours, anywhere in Spark's text.
+_OURS: Final = re.compile(r"\[ROCKETMQ_[A-Z0-9_.]+\] .*")
 
 
 def job_session(name: str) -> SparkSession:
@@ -16,3 +32,48 @@ def job_session(name: str) -> SparkSession:
     if spark.conf.get("spark.submit.pyFiles", ""):
         spark.dataSource.register(RocketMQDataSource)
     return spark
+
+
+def stop_session() -> None:
+    """Stop Spark, so that its Python daemon does not end with a traceback."""
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        spark.stop()
+
+
+def run_job(main: Callable[[], int | None], *, stop: Callable[[], None] = stop_session) -> NoReturn:
+    """Run a job, stop its session and end the process with its exit code (None: 0)."""
+    try:
+        code = main()
+    except Exception as error:
+        message = one_line_of(error)
+        if message is None:
+            raise
+        # The message comes last, below Spark's own at its end.
+        stop()
+        sys.exit(message)
+    stop()
+    sys.exit(code)
+
+
+def one_line_of(error: Exception) -> str | None:
+    """The one line of an error of ours; None for any other error.
+
+    An error in a task or in a source's process arrives as Spark's error with a traceback inside;
+    the last error of ours in it is the one that was raised.
+    """
+    if isinstance(error, (JobError, RocketMQError)):
+        return str(error)
+    ours = _OURS.findall(str(error))
+    return ours[-1] if ours else None
+
+
+@contextmanager
+def refused_as(condition: str, message: str) -> Iterator[None]:
+    """Raise JobError with `message` if Spark refuses with this error condition."""
+    try:
+        yield
+    except PySparkException as error:
+        if error.getCondition() != condition:
+            raise
+        raise JobError(message) from None

@@ -1,27 +1,87 @@
-"""Asks the cluster where a new read starts and where a batch ends.
-
-`planning.starting_offsets` turns the answers into offsets.
-"""
+"""Where a new read starts and where a batch ends: words, numbers and times -> offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from pyspark_rocketmq.errors import OptionError, raise_or_skip_loss
 from pyspark_rocketmq.options.kinds import PerQueue
 from pyspark_rocketmq.options.values import ReadOptions
+from pyspark_rocketmq.planning.batch import EARLIEST, LATEST
 from pyspark_rocketmq.planning.selection import numbers_by_queue
-from pyspark_rocketmq.planning.starting_offsets import (
-    ResolvedOffsets,
-    at_committed,
-    at_end,
-    at_numbers,
-    at_start,
-    at_times,
-)
 from rocketmq_client.cluster import Cluster
+from rocketmq_client.loss import judge_offset
 from rocketmq_wire.errors import raise_first
 from rocketmq_wire.model import Bounds, QueueId
 from rocketmq_wire.requests.offsets import Boundary
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedOffsets:
+    offsets: Mapping[QueueId, int]
+    late: frozenset[QueueId] = frozenset()
+    """The queues whose offset is earliest or latest: a batch resolves it when it reads."""
+
+
+def _at_start(bounds: Mapping[QueueId, Bounds]) -> ResolvedOffsets:
+    return ResolvedOffsets({queue: held.start for queue, held in bounds.items()}, frozenset(bounds))
+
+
+def _at_end(bounds: Mapping[QueueId, Bounds]) -> ResolvedOffsets:
+    return ResolvedOffsets({queue: held.end for queue, held in bounds.items()}, frozenset(bounds))
+
+
+def _at_numbers(
+    options: ReadOptions, numbers: Mapping[QueueId, int], bounds: Mapping[QueueId, Bounds]
+) -> ResolvedOffsets:
+    """Resolve a number for each queue; -2 is earliest, -1 latest. Raises DataLossError."""
+    offsets: dict[QueueId, int] = {}
+    for queue, number in numbers.items():
+        held = bounds[queue]
+        offsets[queue] = {EARLIEST: held.start, LATEST: held.end}.get(number, number)
+    late = frozenset(queue for queue, number in numbers.items() if number < 0)
+    return ResolvedOffsets(_judged(options, offsets, bounds), late)
+
+
+def _at_committed(
+    options: ReadOptions,
+    committed: Mapping[QueueId, int | None],
+    bounds: Mapping[QueueId, Bounds],
+    fallback: str,
+) -> ResolvedOffsets:
+    """Resolve the group's committed offsets; `fallback` is for queues without one.
+
+    Raises OptionError if the fallback is `error`, and DataLossError.
+    """
+    offsets: dict[QueueId, int] = {}
+    for queue, offset in committed.items():
+        if offset is not None:
+            offsets[queue] = offset
+        elif fallback == "error":
+            raise OptionError(
+                "startingOffsets",
+                f"= group:error, and group {options.consumer.group} has no committed offset in "
+                f"{queue}",
+                "NO_PROGRESS",
+            )
+        else:
+            held = bounds[queue]
+            offsets[queue] = held.start if fallback == "earliest" else held.end
+    return ResolvedOffsets(_judged(options, offsets, bounds))
+
+
+def _judged(
+    options: ReadOptions, offsets: Mapping[QueueId, int], bounds: Mapping[QueueId, Bounds]
+) -> dict[QueueId, int]:
+    fails = options.fail_on_data_loss
+    judged: dict[QueueId, int] = {}
+    for queue, offset in offsets.items():
+        loss = judge_offset(queue, offset, bounds[queue])
+        judged[queue] = (
+            offset if loss is None else raise_or_skip_loss(loss, fail_on_data_loss=fails)
+        )
+    return judged
 
 
 def find_starting_offsets(
@@ -39,14 +99,14 @@ def find_starting_offsets(
     wanted = options.starting_offsets or default
     if isinstance(wanted, PerQueue):
         numbers = numbers_by_queue("startingOffsets", wanted, list(bounds))
-        return at_numbers(options, numbers, bounds)
+        return _at_numbers(options, numbers, bounds)
     if wanted == "earliest":
-        return at_start(bounds)
+        return _at_start(bounds)
     if wanted == "latest":
-        return at_end(bounds)
+        return _at_end(bounds)
     _, _, fallback = wanted.partition(":")
     committed = raise_first(cluster.committed_offsets(options.consumer.group or "", tuple(bounds)))
-    return at_committed(options, committed, bounds, fallback or "earliest")
+    return _at_committed(options, committed, bounds, fallback or "earliest")
 
 
 def find_ending_offsets(
@@ -62,8 +122,8 @@ def find_ending_offsets(
         return _find_at_times(name, cluster, bounds, times, "latest")
     if isinstance(options.ending_offsets, PerQueue):
         numbers = numbers_by_queue("endingOffsets", options.ending_offsets, list(bounds))
-        return at_numbers(options, numbers, bounds)
-    return at_end(bounds)
+        return _at_numbers(options, numbers, bounds)
+    return _at_end(bounds)
 
 
 def _find_at_times(
@@ -73,5 +133,17 @@ def _find_at_times(
     times: Mapping[QueueId, int],
     strategy: str,
 ) -> ResolvedOffsets:
+    """Find the offset at each queue's time.
+
+    Raises OptionError if a queue has no message at its time or later, and `strategy` is `error`.
+    """
     found = raise_first(cluster.search_offsets(dict(times), Boundary.LOWER)) if times else {}
-    return at_times(name, found, times, bounds, strategy)
+    for queue, offset in found.items():
+        if offset >= bounds[queue].end and strategy == "error":
+            raise OptionError(
+                name,
+                f"= {times[queue]}: {queue} has no message stored then or later; set "
+                "startingOffsetsByTimestampStrategy=latest to start at its end",
+                "NO_MESSAGE_AT_TIME",
+            )
+    return ResolvedOffsets(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -24,9 +24,8 @@ from pyspark_rocketmq.sink.transactional.commit import (
     Commits,
     write_half_messages,
 )
-from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer.producer import Producer
-from rocketmq_client.producer.send_queue import SendRequest
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.plural import plural
 
@@ -46,15 +45,12 @@ def check_written(messages: list[WriterCommitMessage | None]) -> None:
         raise NothingWrittenError
 
 
-def commit_write(
-    plan: SinkPlan, messages: list[WriterCommitMessage | None], *, is_fresh: bool = False
-) -> None:
+def commit_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
     """Commit a write whose tasks have all written."""
     check_written(messages)
     if plan.transaction is not None:
-        transaction = replace(plan.transaction, is_fresh=is_fresh)
         with open_cluster(plan.settings) as cluster:
-            Commits(cluster, plan.group, transaction).commit_written(messages)
+            Commits(cluster, plan.group, plan.transaction).commit_written(messages)
 
 
 def abort_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
@@ -71,7 +67,6 @@ def write_task(
     write_id: WriteId,
     batches: Iterator[pa.RecordBatch],
     *,
-    may_be_replayed: bool = False,
     had_topics: bool = False,
 ) -> WriterCommitMessage:
     """Send rows as they come, with many requests in flight.
@@ -79,61 +74,31 @@ def write_task(
     `had_topics`: wait for a topic without a route. Raises the first refusal, or the last error
     after `retry.outageMs`.
     """
-    cluster = open_cluster(plan.settings)
-    try:
+    transaction = plan.transaction
+    with open_cluster(plan.settings) as cluster:
         if plan.send_back is not None:
             return TaskWritten(send_back_rows(cluster, plan.send_back, write_id.partition, batches))
-        if plan.transaction is not None:
-            return _write_half_messages(
-                cluster, plan, write_id, batches, may_be_replayed, had_topics
-            )
+        # The order of half messages does not matter before their commit.
         producer = Producer(
-            cluster, plan.group, in_flight_max=plan.in_flight_max, repeats_unknown=True
+            cluster,
+            plan.group,
+            in_flight_max=HALF_MESSAGES_IN_FLIGHT if transaction else plan.in_flight_max,
+            in_flight_per_queue_max=HALF_MESSAGES_IN_FLIGHT if transaction else 1,
+            repeats_unknown=True,
         )
         queues = RetryingQueues(producer, cluster, had_topics=had_topics)
         requests = SinkRequests(plan.layout, queues, write_id, random.getrandbits(16))
-        for sent in producer.send_many(_requests(requests, batches)):
+        sends = (request for batch in batches for request in requests.of_batch(batch))
+        if transaction is not None:
+            written = write_half_messages(producer, transaction, write_id, sends)
+            # Spark requires that all rows are read, also if the batch is decided and nothing is
+            # sent.
+            written.rows += sum(batch.num_rows for batch in batches)
+            return written
+        for sent in producer.send_many(sends):
             if isinstance(sent.result, RocketMQError):
                 raise sent.result
         return TaskWritten(requests.row_count)
-    finally:
-        cluster.close()
-
-
-def _write_half_messages(
-    cluster: Cluster,
-    plan: SinkPlan,
-    write_id: WriteId,
-    batches: Iterator[pa.RecordBatch],
-    may_be_replayed: bool,
-    had_topics: bool,
-) -> WriterCommitMessage:
-    assert plan.transaction is not None
-    producer = Producer(
-        cluster,
-        plan.group,
-        in_flight_max=HALF_MESSAGES_IN_FLIGHT,
-        in_flight_per_queue_max=HALF_MESSAGES_IN_FLIGHT,
-        repeats_unknown=True,
-    )
-    queues = RetryingQueues(producer, cluster, had_topics=had_topics)
-    requests = SinkRequests(plan.layout, queues, write_id, random.getrandbits(16))
-    written = write_half_messages(
-        producer,
-        plan.transaction,
-        write_id,
-        _requests(requests, batches),
-        may_be_replayed=may_be_replayed,
-    )
-    # Spark requires that all rows are read, also if the batch is decided and nothing is sent.
-    for batch in batches:
-        written.rows += batch.num_rows
-    return written
-
-
-def _requests(requests: SinkRequests, batches: Iterator[pa.RecordBatch]) -> Iterator[SendRequest]:
-    for batch in batches:
-        yield from requests.of_batch(batch)
 
 
 def _report_abort(messages: list[WriterCommitMessage | None]) -> None:

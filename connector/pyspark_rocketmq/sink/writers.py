@@ -34,27 +34,37 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
-
-        write_id = batch_write_id(self._plan)
-        is_known = self._plan.named is not None
         # The driver looked up the topic when it planned the write.
         had_topic = self._plan.layout.topic is not None
-        return sink_tasks.write_task(
-            self._plan, write_id, iterator, may_be_replayed=is_known, had_topics=had_topic
-        )
+        return _write(self._plan, batch_write_id(self._plan), iterator, had_topic)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit a transactional write; other rows are visible already."""
-        from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
-
-        sink_tasks.commit_write(self._plan, messages, is_fresh=self._plan.named is None)
+        _commit(self._plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Roll back a transactional write; for others log how many rows stay."""
-        from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
+        _abort(self._plan, messages)
 
-        sink_tasks.abort_write(self._plan, messages)
+
+def _write(
+    plan: SinkPlan, write_id: WriteId, batches: Iterator[pa.RecordBatch], had_topics: bool
+) -> WriterCommitMessage:
+    from pyspark_rocketmq.sink.task import write_task  # Keeps planning light.
+
+    return write_task(plan, write_id, batches, had_topics=had_topics)
+
+
+def _commit(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
+    from pyspark_rocketmq.sink.task import commit_write  # Keeps planning light.
+
+    commit_write(plan, messages)
+
+
+def _abort(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
+    from pyspark_rocketmq.sink.task import abort_write  # Keeps planning light.
+
+    abort_write(plan, messages)
 
 
 def _partition() -> int:
@@ -69,26 +79,16 @@ if DataSourceStreamArrowWriter is not None:
             self._plan = plan
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-            from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
-
             write_id = _stream_write_id(self._plan)
             # The topic was looked up by the first batch, unless the rows name it.
             had_topics = write_id.batch != "0" and self._plan.layout.topic is not None
-            return sink_tasks.write_task(
-                self._plan, write_id, iterator, may_be_replayed=True, had_topics=had_topics
-            )
+            return _write(self._plan, write_id, iterator, had_topics)
 
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
-            """Commit a transactional write; other rows are visible already."""
-            from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
-
-            sink_tasks.commit_write(self._plan, messages)
+            _commit(self._plan, messages)
 
         def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
-            """Roll back a transactional write; for others log how many rows stay."""
-            from pyspark_rocketmq.sink import task as sink_tasks  # Keeps planning light.
-
-            sink_tasks.abort_write(self._plan, messages)
+            _abort(self._plan, messages)
 
 
 def _stream_write_id(plan: SinkPlan) -> WriteId:

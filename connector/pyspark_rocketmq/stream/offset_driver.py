@@ -10,10 +10,12 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark_rocketmq.client_settings import connection_settings
+from pyspark_rocketmq.errors import raise_or_skip_loss
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import ParsedOffsets, SourceOffset, nested
 from pyspark_rocketmq.planning.micro_batch import advance, ranges_between
@@ -27,16 +29,63 @@ from pyspark_rocketmq.read.partitions import (
 )
 from pyspark_rocketmq.stream.admission import Backlog, OffsetAdmission
 from pyspark_rocketmq.stream.driver import Offset
-from pyspark_rocketmq.stream.replayed_batch import drop_recreated_queues
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.loss import LossReason, judge_offset
 from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
 
 _FROM_OFFSET_0: Final = Bounds(0, 1)
+
+
+_UNKNOWN: Final = "cannot find out whether the logged batch's messages are still there: %s"
+
+
+def drop_recreated_queues(
+    cluster: Cluster, options: ReadOptions, ranges: Sequence[OffsetRange], planned: SourceOffset
+) -> list[OffsetRange]:
+    """Drop the ranges of queues whose topic was recreated. Raises DataLossError.
+
+    With failOnDataLoss=false the next batch reads the new queues from their start. Ranges that
+    cannot be checked are left to the tasks, which wait for unavailable brokers.
+    """
+    identified = {
+        piece.queue: piece
+        for piece in ranges
+        if piece.queue in planned.first_store_times or piece.queue in planned.first_offsets
+    }
+    try:
+        for topic in {queue.topic for queue in identified}:
+            with suppress(TopicNotFoundError):
+                cluster.queues(topic)
+        found = cluster.bounds(identified) if identified else {}
+        held = {queue: one for queue, one in found.items() if isinstance(one, Bounds)}
+        first_store_times = find_first_store_times(cluster, held)
+    except RocketMQError as error:
+        _log.warning(_UNKNOWN, error)
+        return list(ranges)
+    unknown = sorted(identified.keys() - held.keys())
+    if unknown:
+        _log.warning(_UNKNOWN, f"{unknown[0]}: {found[unknown[0]]}")
+    recreated = set()
+    for queue, bounds in held.items():
+        loss = judge_offset(
+            queue,
+            # The batch may begin the queue at offset 0; its end was planned from real messages.
+            identified[queue].end,
+            bounds,
+            first_offset_seen=planned.first_offsets.get(queue),
+            first_store_time=planned.first_store_times.get(queue),
+            first_store_time_now=first_store_times.get(queue),
+        )
+        if loss is not None and loss.reason is LossReason.TOPIC_RECREATED:
+            loss = replace(loss, start=identified[queue].start)
+            raise_or_skip_loss(loss, fail_on_data_loss=options.fail_on_data_loss)
+            recreated.add(queue)
+    return [piece for piece in ranges if piece.queue not in recreated]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, WriteId
 from pyspark_rocketmq.sink.encoding.plan import sink_plan
 from pyspark_rocketmq.sink.encoding.requests import SinkRequests
 from pyspark_rocketmq.sink.encoding.routes import RetryingQueues
-from pyspark_rocketmq.sink.encoding.schema import SinkColumns
 from pyspark_rocketmq.sink.task import TaskWritten, write_task
 from pyspark_rocketmq.sink.transactional.commit import send_half_messages
 from pyspark_rocketmq.sink.writers import batch_write_id, stream_writer
@@ -111,7 +110,7 @@ def task(
 
 
 def plan_of(settings: ConnectionSettings, *, is_grpc: bool) -> SinkPlan:
-    layout = SinkLayout(SinkColumns({"body": 0}), TOPIC, 10_000, is_grpc)
+    layout = SinkLayout({"body": 0}, TOPIC, 10_000, is_grpc)
     return SinkPlan(settings, layout, "producers", 8, "write")
 
 
@@ -369,7 +368,7 @@ def test_a_half_message_that_is_stored_is_one_whatever_else_is_late(
     hesitant: ScriptedBroker,
 ) -> None:
     settings = ConnectionSettings(name_servers=(hesitant.address,), outage_ms=300)
-    layout = SinkLayout(SinkColumns({"body": 0}), TOPIC, 10_000, False, immunity_seconds=60)
+    layout = SinkLayout({"body": 0}, TOPIC, 10_000, False, immunity_seconds=60)
     with Producer(settings, repeats_unknown=True) as producer:
         requests = SinkRequests(layout, producer, WriteId("write", "0", 0)).of_batch(rows(5))
         half_messages = send_half_messages(producer, requests)

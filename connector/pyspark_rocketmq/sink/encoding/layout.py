@@ -6,10 +6,10 @@ else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark_rocketmq.options.sink_table import WriteName
-from pyspark_rocketmq.sink.encoding.schema import SinkColumns
 from rocketmq_client.settings import ConnectionSettings
 
 
@@ -29,7 +29,8 @@ class WriteId:
 class SinkLayout:
     """How rows become requests; the same for all tasks of a write."""
 
-    columns: SinkColumns
+    columns: Mapping[str, int]
+    """The index of each message part's column."""
     topic: str | None
     """The topic of every row; None: the column `topic` names it."""
     bytes_max: int

@@ -13,13 +13,13 @@ from pyspark_rocketmq.errors import UnsupportedError
 from pyspark_rocketmq.options.sink_table import WriteName
 from pyspark_rocketmq.options.values import WriteOptions
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, TransactionPlan
-from pyspark_rocketmq.sink.encoding.schema import SinkColumns, sink_columns
+from pyspark_rocketmq.sink.encoding.schema import sink_columns
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 
 _log = logging.getLogger("pyspark_rocketmq")
 
 
-def sink_plan(options: WriteOptions, schema: StructType) -> SinkPlan:
+def sink_plan(options: WriteOptions, schema: StructType, *, is_batch: bool = False) -> SinkPlan:
     """The plan of a write. Raises SinkSchemaError."""
     if options.send_back:
         from pyspark_rocketmq.sink.encoding.send_back import send_back_plan  # Keeps planning light.
@@ -27,7 +27,7 @@ def sink_plan(options: WriteOptions, schema: StructType) -> SinkPlan:
         assert options.group is not None
         return SinkPlan(
             settings=connection_settings(options.connection),
-            layout=SinkLayout(SinkColumns({}), None, options.max_batch_bytes, False),
+            layout=SinkLayout({}, None, options.max_batch_bytes, False),
             group=options.producer_group,
             in_flight_max=options.sends_in_flight,
             write="",
@@ -35,23 +35,30 @@ def sink_plan(options: WriteOptions, schema: StructType) -> SinkPlan:
         )
     topic = options.topic
     columns = sink_columns(schema, has_topic_option=topic is not None)
-    is_grpc = options.connection.endpoints is not None
+    transaction = None
+    if options.delivery == "transactional":
+        transaction = TransactionPlan(
+            options.decision_topic,
+            in_order="messageGroup" in columns,
+            is_named=options.write_id is not None,
+            is_fresh=is_batch and options.write_id is None,
+        )
     return SinkPlan(
         settings=connection_settings(options.connection),
         layout=SinkLayout(
             columns,
             topic,
             options.max_batch_bytes,
-            is_grpc,
-            None if options.compression == "none" else options.compression,
-            options.compression_threshold,
-            immunity_seconds_of(options),
-            options.decision_topic if options.delivery == "transactional" else None,
+            is_grpc=options.connection.endpoints is not None,
+            compression=None if options.compression == "none" else options.compression,
+            compression_threshold=options.compression_threshold,
+            immunity_seconds=-(-options.transaction_timeout_ms // 1_000) if transaction else None,
+            decision_topic=options.decision_topic if transaction else None,
         ),
         group=options.producer_group,
         in_flight_max=options.sends_in_flight,
         write=str(uuid.uuid4()),
-        transaction=_transaction(options, columns),
+        transaction=transaction,
         named=_named(options.write_id, topic),
     )
 
@@ -85,23 +92,6 @@ def _named(write_id: WriteName | None, topic: str | None) -> WriteName | None:
     if write_id is None or topic is None:
         return write_id
     return WriteName(f"{write_id.name}-{zlib.crc32(topic.encode()):08x}", write_id.number)
-
-
-def immunity_seconds_of(options: WriteOptions) -> int | None:
-    """How long brokers check no half message of a write; None: it sends none."""
-    if options.delivery != "transactional":
-        return None
-    return -(-options.transaction_timeout_ms // 1_000)
-
-
-def _transaction(options: WriteOptions, columns: SinkColumns) -> TransactionPlan | None:
-    if options.delivery != "transactional":
-        return None
-    return TransactionPlan(
-        options.decision_topic,
-        in_order=columns.column_index("messageGroup") is not None,
-        is_named=options.write_id is not None,
-    )
 
 
 def refuse_overwrite(what: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -14,7 +15,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_rocketmq.errors import SinkRowError
-from pyspark_rocketmq.sink.encoding.batching import cut_batches, rows_by_queue
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, WriteId
 from pyspark_rocketmq.sink.encoding.queue_choice import (
     ANY,
@@ -29,7 +29,6 @@ from pyspark_rocketmq.sink.encoding.row_ids import (
     digests,
     row_id_values,
 )
-from pyspark_rocketmq.sink.encoding.schema import COLUMN_NAMES, SinkColumns
 from rocketmq_arrow.encode.deflate import compress_bodies, compressed_flag
 from rocketmq_arrow.encode.rows import OutgoingRows, encode_entries, encode_record_rows
 from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions
@@ -313,9 +312,9 @@ class SinkRequests:
         return target.live[(self._next_queue - 1) % len(target.live)]
 
 
-def _pieces(batch: pa.RecordBatch, columns: SinkColumns) -> Iterator[pa.RecordBatch]:
+def _pieces(batch: pa.RecordBatch, columns: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
     """Slices with a bounded number of rows and bytes of bodies."""
-    body = _plain(batch.column(columns.column_indices["body"]))
+    body = _plain(batch.column(columns["body"]))
     sizes = numbers_of(pc.fill_null(pc.binary_length(body), 0))
     ends = np.cumsum(sizes)
     first = 0
@@ -327,12 +326,8 @@ def _pieces(batch: pa.RecordBatch, columns: SinkColumns) -> Iterator[pa.RecordBa
         first = end
 
 
-def _columns(batch: pa.RecordBatch, columns: SinkColumns) -> dict[str, pa.Array]:
-    return {
-        name: _plain(batch.column(index))
-        for name in COLUMN_NAMES
-        if (index := columns.column_index(name)) is not None
-    }
+def _columns(batch: pa.RecordBatch, columns: Mapping[str, int]) -> dict[str, pa.Array]:
+    return {name: _plain(batch.column(index)) for name, index in columns.items()}
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -379,6 +374,41 @@ def _delays(rows: _Rows) -> tuple[list[tuple[str, pa.Array]], Mask | None]:
     if is_delayed is None or not is_delayed.any():
         return [], None
     return named, is_delayed
+
+
+def rows_by_queue(queue_indices: Positions, is_separate: Mask | None = None) -> Positions | None:
+    """The rows sorted by queue, in their order within each; None if they are sorted already.
+
+    Rows for any queue need no order: the separate ones come together.
+    """
+    if is_separate is not None:
+        queue_indices = np.where((queue_indices == ANY) & is_separate, ANY - 1, queue_indices)
+    if (queue_indices[1:] >= queue_indices[:-1]).all():
+        return None
+    return np.argsort(queue_indices, kind="stable")
+
+
+def cut_batches(
+    queue_indices: Positions, sizes: Positions, bytes_max: int, is_separate: Mask | None = None
+) -> Iterator[tuple[int, int, int]]:
+    """(queue index, first row, end) of each request: one queue, at most `bytes_max` or one row.
+
+    Separate rows share no request with others.
+    """
+    ends = np.cumsum(sizes)
+    is_boundary = queue_indices[1:] != queue_indices[:-1]
+    if is_separate is not None:
+        is_boundary = is_boundary | (is_separate[1:] != is_separate[:-1])
+    boundaries = np.flatnonzero(is_boundary) + 1
+    bounds = [0, *boundaries.tolist(), len(queue_indices)]
+    for run_start, run_end in itertools.pairwise(bounds):
+        first = run_start
+        while first < run_end:
+            taken = int(ends[first - 1]) if first else 0
+            fitting = int(np.searchsorted(ends, taken + bytes_max, "right"))
+            end = min(max(fitting, first + 1), run_end)
+            yield int(queue_indices[first]), first, end
+            first = end
 
 
 def _refuse_delayed_groups(rows: _Rows, is_delayed: Mask) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql.types import (
@@ -39,18 +38,8 @@ _KINDS: Final[Mapping[str, tuple[tuple[type[DataType], ...], str]]] = {
 COLUMN_NAMES: Final = tuple(_KINDS)
 
 
-@dataclass(frozen=True, slots=True)
-class SinkColumns:
-    """The column of each message part."""
-
-    column_indices: Mapping[str, int]
-
-    def column_index(self, name: str) -> int | None:
-        return self.column_indices.get(name)
-
-
-def sink_columns(schema: StructType, *, has_topic_option: bool) -> SinkColumns:
-    """The indices of the columns. Raises SinkSchemaError before anything is sent."""
+def sink_columns(schema: StructType, *, has_topic_option: bool) -> dict[str, int]:
+    """The index of each message part's column. Raises SinkSchemaError before anything is sent."""
     by_key = {name.lower(): name for name in COLUMN_NAMES}
     column_indices: dict[str, int] = {}
     for column_index, field in enumerate(schema.fields):
@@ -72,7 +61,7 @@ def sink_columns(schema: StructType, *, has_topic_option: bool) -> SinkColumns:
         raise SinkSchemaError("there is neither an option 'topic' nor a column 'topic'")
     if "brokerName" in column_indices and "queueId" not in column_indices:
         raise SinkSchemaError("column 'brokerName' needs a column 'queueId'")
-    return SinkColumns(column_indices)
+    return column_indices
 
 
 def _is_text_map(kind: DataType) -> bool:

@@ -26,12 +26,14 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark_rocketmq.errors import ReplayError, UnfinishedTransactionError, WriteIdError
 from pyspark_rocketmq.sink.encoding.layout import TransactionPlan, WriteId
 from pyspark_rocketmq.sink.encoding.row_ids import WRITE_PROPERTY
-from pyspark_rocketmq.sink.transactional.decision_log import Decision, DecisionLog, retry_decision
-from pyspark_rocketmq.sink.transactional.fencing import FencingToken, wait_for_others
-from pyspark_rocketmq.sink.transactional.half_messages import (
+from pyspark_rocketmq.sink.transactional.decision_log import (
+    Decision,
+    DecisionLog,
     pack_half_messages,
+    retry_decision,
     unpack_half_messages,
 )
+from pyspark_rocketmq.sink.transactional.fencing import FencingToken, wait_for_others
 from pyspark_rocketmq.sink.transactional.visibility import Visibility
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
@@ -50,7 +52,7 @@ T = TypeVar("T")
 _log = logging.getLogger("pyspark_rocketmq")
 
 HALF_MESSAGES_IN_FLIGHT: Final = 256
-"""One half message a request; their order does not matter before the commit."""
+"""One half message a request."""
 _AGAIN_SECONDS: Final = 10.0
 _COMMITTED_MAX: Final = 100_000
 _KNOWN_MAX: Final = 16
@@ -114,12 +116,10 @@ def write_half_messages(
     plan: TransactionPlan,
     write_id: WriteId,
     requests: Iterable[SendRequest],
-    *,
-    may_be_replayed: bool,
 ) -> HalfMessagesWritten:
     """Send a task's rows as half messages, unless their batch is decided already."""
     query, batch = write_id.query, int(write_id.batch)
-    if may_be_replayed:
+    if not plan.is_fresh:
         log = DecisionLog(producer.cluster, plan.decision_topic, producer)
         decision = retry_decision(producer.cluster, lambda: log.find_surely(query, batch))
         if decision is not None:

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from pyspark.sql.types import DataType, LongType, MapType, StringType, StructField, StructType
 
 from pyspark_rocketmq.errors import NothingWrittenError, SinkRowError, SinkSchemaError
-from pyspark_rocketmq.sink.encoding.batching import cut_batches
 from pyspark_rocketmq.sink.encoding.layout import SinkLayout, WriteId
 from pyspark_rocketmq.sink.encoding.queue_choice import ANY, assign_queues
-from pyspark_rocketmq.sink.encoding.requests import SinkRequests
+from pyspark_rocketmq.sink.encoding.requests import SinkRequests, cut_batches
 from pyspark_rocketmq.sink.encoding.row_ids import digests
-from pyspark_rocketmq.sink.encoding.schema import SinkColumns, sink_columns
+from pyspark_rocketmq.sink.encoding.schema import sink_columns
 from pyspark_rocketmq.sink.task import TaskWritten, check_written
 from rocketmq_arrow.decode.inflate import inflate
 from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
@@ -53,7 +52,7 @@ def requests_of(
     compression: str | None = None,
 ):
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    queue_indices = SinkColumns({name: queue_index for queue_index, name in enumerate(columns)})
+    queue_indices = {name: queue_index for queue_index, name in enumerate(columns)}
     layout = SinkLayout(queue_indices, topic, bytes_max, is_grpc, compression, 100)
     made = SinkRequests(layout, FakeProducer(), WriteId("q", "7", 3), now_ms=lambda: 1)
     return list(made.of_batch(batch))
@@ -246,9 +245,7 @@ def test_a_row_keeps_its_number_however_rows_are_regrouped(regrouped):
 
 
 def test_no_row_goes_to_the_decision_topic():
-    layout = SinkLayout(
-        SinkColumns({"body": 0, "topic": 1}), None, 1_000, False, None, 100, 60, "decisions"
-    )
+    layout = SinkLayout({"body": 0, "topic": 1}, None, 1_000, False, None, 100, 60, "decisions")
     batch = pa.record_batch({"body": bodies(2), "topic": pa.array(["orders", "decisions"])})
     made = SinkRequests(layout, FakeProducer(), WriteId("q", "7", 3)).of_batch(batch)
     with pytest.raises(SinkRowError, match=r"row.*1.* decisions is the decisionTopic"):
@@ -308,7 +305,7 @@ class LeavingProducer(FakeProducer):
 
 def test_a_task_keeps_to_the_queues_of_a_broker_that_is_away():
     producer = LeavingProducer()
-    queue_indices = SinkColumns({"body": 0, "messageGroup": 1, "queueId": 2, "brokerName": 3})
+    queue_indices = {"body": 0, "messageGroup": 1, "queueId": 2, "brokerName": 3}
     layout = SinkLayout(queue_indices, "orders", 1_000, False)
     made = SinkRequests(layout, producer, WriteId("q", "7", 3))
     groups = [*(f"g{n}" for n in range(20)), *[None] * 20]

@@ -12,12 +12,13 @@ import pytest
 from pyspark_rocketmq.errors import DecisionsAwayError, OptionError, ReplayError, WriteIdError
 from pyspark_rocketmq.options.parse import write_options
 from pyspark_rocketmq.sink.transactional.commit import Commits
-from pyspark_rocketmq.sink.transactional.decision_log import Decision, DecisionLog
-from pyspark_rocketmq.sink.transactional.fencing import wait_for_others
-from pyspark_rocketmq.sink.transactional.half_messages import (
+from pyspark_rocketmq.sink.transactional.decision_log import (
+    Decision,
+    DecisionLog,
     pack_half_messages,
     unpack_half_messages,
 )
+from pyspark_rocketmq.sink.transactional.fencing import wait_for_others
 from pyspark_rocketmq.sink.transactional.visibility import Visibility
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer.half_messages import HalfMessage

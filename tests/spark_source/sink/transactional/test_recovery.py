@@ -10,8 +10,7 @@ import pytest
 from pyspark_rocketmq.errors import UnfinishedTransactionError
 from pyspark_rocketmq.sink.encoding.layout import TransactionPlan
 from pyspark_rocketmq.sink.transactional.commit import Commits, DecisionChecks, roll_back
-from pyspark_rocketmq.sink.transactional.decision_log import DecisionLog
-from pyspark_rocketmq.sink.transactional.half_messages import unpack_half_messages
+from pyspark_rocketmq.sink.transactional.decision_log import DecisionLog, unpack_half_messages
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.producer.half_messages import HalfMessage, end_many

@@ -11,7 +11,7 @@ from pyspark_rocketmq.errors import (
     DiscoveryDiedError,
 )
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from pyspark_rocketmq.stream.pull import discovery
+from pyspark_rocketmq.stream.pull import driver as pull_driver
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import ConnectError, TopicNotFoundError
 from support.driver_queries import Run, offsets
@@ -231,7 +231,7 @@ def test_an_unexpected_end_of_the_discovery_fails_the_query(
     def broken(*_: object) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(discovery, "scan_cluster", broken)
+    monkeypatch.setattr(pull_driver, "scan_cluster", broken)
     expected = r"^\[ROCKETMQ_DISCOVERY\.DIED\] .*ValueError.*a bug"
     with pytest.raises(DiscoveryDiedError, match=expected) as failure:
         query.until(start, lambda _: False)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from pyspark_rocketmq.errors import JobError, OptionError
-from pyspark_rocketmq.jobs.failures import one_line_of, refused_as, run_job
+from pyspark_rocketmq.jobs.session import one_line_of, refused_as, run_job
 
 # As Spark tells what failed in a Python process: the cause, then what was raised.
 NESTED = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_EXCEPTION] Traceback:

@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from pyspark_rocketmq.stream.replayed_batch import drop_recreated_queues
+from pyspark_rocketmq.stream.offset_driver import drop_recreated_queues
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.model import OffsetRange
 from support.fake_cluster import FakeCluster, FakeWorld
