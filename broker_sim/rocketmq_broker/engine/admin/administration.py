@@ -35,8 +35,6 @@ _UNIQUE_COUNT_MAX: Final = 32
 
 
 class Administration:
-    """The rules of the tools' requests."""
-
     def __init__(
         self, tables: Tables, statistics: Statistics, settings: Settings, activity: Activity
     ) -> None:

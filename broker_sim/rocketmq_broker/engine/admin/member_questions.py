@@ -23,8 +23,6 @@ from rocketmq_wire.requests.offsets import OffsetsReply
 
 
 class MemberQuestions:
-    """Finds the members that a request is for."""
-
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 

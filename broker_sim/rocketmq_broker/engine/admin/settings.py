@@ -43,8 +43,6 @@ def _value_of(name: str, text: str) -> int:
 
 
 class Settings:
-    """The settings as tools read and change them."""
-
     def __init__(self, tables: Tables, pulling: Pulling) -> None:
         self._config = tables.config
         self._identity = tables.identity

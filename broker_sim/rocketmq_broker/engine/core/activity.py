@@ -12,8 +12,6 @@ _DAY_MS: Final = 86_400_000
 
 
 class Rate:
-    """The rate per second over the last seconds and minutes."""
-
     def __init__(self) -> None:
         self._seconds: deque[tuple[int, int]] = deque()
         """(second, count) of seconds with a count, oldest first."""
@@ -65,8 +63,6 @@ class Direction:
 
 
 class Activity:
-    """The counters since the broker's start."""
-
     def __init__(self) -> None:
         self.started_ms = 0
         self.stored = Direction()
@@ -87,7 +83,6 @@ class Activity:
             self.empty_pulls.add(1, now_ms)
 
     def table(self, now_ms: int) -> dict[str, str]:
-        """The counters under RocketMQ's names."""
         self.stored.begin_day(now_ms)
         self.pulled.begin_day(now_ms)
         stored, pulled = self.stored, self.pulled

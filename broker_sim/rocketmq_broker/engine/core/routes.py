@@ -9,16 +9,7 @@ from functools import lru_cache
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.engine.core.topics import Topics
-from rocketmq_wire.model import (
-    MASTER_ID,
-    PERMISSION_READ,
-    PERMISSION_WRITE,
-    BrokerAddresses,
-    ClusterInfo,
-    Host,
-    QueueSet,
-    Route,
-)
+from rocketmq_wire import model
 
 LOOPBACK = bytes((127, 0, 0, 1))
 WILDCARDS = ("0.0.0.0", "::", "")
@@ -34,7 +25,7 @@ class Identity:
     host: str = ""
     """Empty: each client gets the address that it connected to."""
     port: int = 0
-    store_host: Host = Host(LOOPBACK, 0)  # noqa: RUF009 - a frozen value
+    store_host: model.Host = model.Host(LOOPBACK, 0)  # noqa: RUF009 - a frozen value
     """The host in records. Always IPv4: senders lay records out before the broker sees them."""
 
     def address(self, peer: Peer) -> str:
@@ -64,20 +55,20 @@ class WritePermission:
         if version != self._version:
             return permission
         if self._may_write:
-            return PERMISSION_READ | PERMISSION_WRITE
-        return permission & ~PERMISSION_WRITE
+            return model.PERMISSION_READ | model.PERMISSION_WRITE
+        return permission & ~model.PERMISSION_WRITE
 
 
 def route_of(
     topics: Topics, identity: Identity, topic: str, peer: Peer, permission: WritePermission
-) -> Route:
+) -> model.Route:
     """The route of a topic, or its refusal (17)."""
     config = topics.get(topic)
     if config is None:
         raise refusals.route_missing(topic)
-    return Route(
+    return model.Route(
         queue_sets=(
-            QueueSet(
+            model.QueueSet(
                 identity.broker_name,
                 config.read_queue_count,
                 config.write_queue_count,
@@ -89,24 +80,23 @@ def route_of(
     )
 
 
-def cluster_of(identity: Identity, peer: Peer) -> ClusterInfo:
-    """The cluster of this one broker."""
-    return ClusterInfo(
+def cluster_of(identity: Identity, peer: Peer) -> model.ClusterInfo:
+    return model.ClusterInfo(
         brokers=(_addresses(identity, peer),),
         clusters={identity.cluster_name: (identity.broker_name,)},
     )
 
 
-def _addresses(identity: Identity, peer: Peer) -> BrokerAddresses:
-    return BrokerAddresses(
-        identity.broker_name, identity.cluster_name, {MASTER_ID: identity.address(peer)}
+def _addresses(identity: Identity, peer: Peer) -> model.BrokerAddresses:
+    return model.BrokerAddresses(
+        identity.broker_name, identity.cluster_name, {model.MASTER_ID: identity.address(peer)}
     )
 
 
 @lru_cache(maxsize=4_096)
-def record_host(host: str, port: int) -> Host:
+def record_host(host: str, port: int) -> model.Host:
     """An address as records store it: loopback if `host` is no IP address."""
     try:
-        return Host(ipaddress.ip_address(host.partition("%")[0]).packed, port)
+        return model.Host(ipaddress.ip_address(host.partition("%")[0]).packed, port)
     except ValueError:
-        return Host(LOOPBACK, port)
+        return model.Host(LOOPBACK, port)

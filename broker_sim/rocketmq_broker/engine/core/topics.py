@@ -9,25 +9,13 @@ from typing import Any, Final
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.storage.disk.config_files import TOPICS
 from rocketmq_broker.storage.queues.lite_queues import is_lite_parent
-from rocketmq_wire.model import (
-    DEAD_LETTER_PREFIX,
-    DEFAULT_TOPIC,
-    NAME_PATTERN,
-    NAME_SIZE_MAX,
-    PERMISSION_READ,
-    PERMISSION_WRITE,
-    RETRY_PREFIX,
-    SYSTEM_NAME_SIZE_MAX,
-    QueueId,
-    TopicConfig,
-    is_system_topic,
-)
+from rocketmq_wire import model
 from rocketmq_wire.requests.transactions import END_TOPIC, HALF_TOPIC, UNRESOLVED_TOPIC
 
 QUEUE_COUNT_MAX: Final = 65_536
 # INHERIT: new topics may copy the settings of this one.
 _PERMISSION_INHERIT: Final = 1
-_PERMISSIONS: Final = PERMISSION_READ | PERMISSION_WRITE
+_PERMISSIONS: Final = model.PERMISSION_READ | model.PERMISSION_WRITE
 _PERMISSION_BITS: Final = 15
 # In a data directory of RocketMQ the table lists them like other topics.
 _BROKERS_OWN: Final = frozenset({"SCHEDULE_TOPIC_XXXX", HALF_TOPIC, END_TOPIC, UNRESOLVED_TOPIC})
@@ -39,18 +27,18 @@ def check_topic_name(topic: str) -> None:
     """Refuse (29) a name that RocketMQ's topic validator rejects."""
     if not topic.strip():
         raise refusals.topic_illegal(topic, "the specified topic is blank")
-    if not NAME_PATTERN.fullmatch(topic):
+    if not model.NAME_PATTERN.fullmatch(topic):
         raise refusals.topic_illegal(
-            topic, f"contains illegal characters, allowing only {NAME_PATTERN.pattern}"
+            topic, f"contains illegal characters, allowing only {model.NAME_PATTERN.pattern}"
         )
-    size_max = SYSTEM_NAME_SIZE_MAX if is_group_topic(topic) else NAME_SIZE_MAX
+    size_max = model.SYSTEM_NAME_SIZE_MAX if is_group_topic(topic) else model.NAME_SIZE_MAX
     if len(topic) > size_max:
         raise refusals.topic_illegal(topic, f"is longer than topic max length {size_max}")
 
 
 def is_group_topic(topic: str) -> bool:
     """True for the retry and dead-letter topics of groups, which the broker itself creates."""
-    return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+    return topic.startswith((model.RETRY_PREFIX, model.DEAD_LETTER_PREFIX))
 
 
 class Topics:
@@ -74,52 +62,54 @@ class Topics:
         self._version = int((stored.get("dataVersion") or {}).get("counter", 0))
         if auto_create:
             # Producers fetch this topic's route to learn the number of queues of new topics.
-            self._table[DEFAULT_TOPIC] = TopicConfig(
-                DEFAULT_TOPIC,
+            self._table[model.DEFAULT_TOPIC] = model.TopicConfig(
+                model.DEFAULT_TOPIC,
                 auto_create_queues,
                 auto_create_queues,
                 _PERMISSIONS | _PERMISSION_INHERIT,
             )
         else:
-            self._table.pop(DEFAULT_TOPIC, None)
+            self._table.pop(model.DEFAULT_TOPIC, None)
 
     @property
     def version(self) -> int:
         """A number that grows with every change."""
         return self._version
 
-    def get(self, topic: str) -> TopicConfig | None:
+    def get(self, topic: str) -> model.TopicConfig | None:
         return self._table.get(topic)
 
-    def all(self) -> tuple[TopicConfig, ...]:
+    def all(self) -> tuple[model.TopicConfig, ...]:
         return tuple(self._table[name] for name in sorted(self._table))
 
-    def require(self, topic: str) -> TopicConfig:
+    def require(self, topic: str) -> model.TopicConfig:
         """The topic. Refuses (17) an unknown one."""
         config = self._table.get(topic)
         if config is None:
             raise refusals.topic_missing(topic)
         return config
 
-    def require_readable(self, queue: QueueId) -> TopicConfig:
+    def require_readable(self, queue: model.QueueId) -> model.TopicConfig:
         """The topic of a queue that may be pulled from. Refusals: 16, 17, 29."""
         config = self.require(queue.topic)
-        if not config.permission & PERMISSION_READ:
+        if not config.permission & model.PERMISSION_READ:
             raise refusals.not_readable(queue.topic)
         if not 0 <= queue.index < config.read_queue_count:
             raise refusals.queue_illegal(queue.index, queue.topic, config.read_queue_count)
         return config
 
-    def require_writable(self, queue: QueueId, *, default_queue_count: int) -> TopicConfig:
+    def require_writable(
+        self, queue: model.QueueId, *, default_queue_count: int
+    ) -> model.TopicConfig:
         """The topic that a send goes to, created if allowed. Refusals: 13, 16, 17, 29."""
         config = self._table.get(queue.topic)
         if config is None:
             config = self._create_for_send(queue.topic, default_queue_count)
-        elif queue.topic == DEFAULT_TOPIC or config.name.startswith("rmq_sys_"):
+        elif queue.topic == model.DEFAULT_TOPIC or config.name.startswith("rmq_sys_"):
             raise refusals.topic_illegal(queue.topic, "is forbidden to send to: a system topic")
         elif config.name in _BROKERS_OWN:
             raise refusals.not_writable(queue.topic)
-        if not config.permission & PERMISSION_WRITE or not config.write_queue_count:
+        if not config.permission & model.PERMISSION_WRITE or not config.write_queue_count:
             raise refusals.not_writable(queue.topic)
         if is_lite_parent(config.attributes):
             raise refusals.message_illegal(
@@ -131,28 +121,28 @@ class Topics:
             raise refusals.queue_illegal(queue.index, queue.topic, count)
         return config
 
-    def _create_for_send(self, topic: str, default_queue_count: int) -> TopicConfig:
+    def _create_for_send(self, topic: str, default_queue_count: int) -> model.TopicConfig:
         check_topic_name(topic)
-        if not self.auto_create or (is_system_topic(topic) and not is_group_topic(topic)):
+        if not self.auto_create or (model.is_system_topic(topic) and not is_group_topic(topic)):
             raise refusals.topic_missing(topic)
         count = 1 if is_group_topic(topic) else min(max(default_queue_count, 1), self._auto_queues)
-        return self._put(TopicConfig(topic, count, count, _PERMISSIONS))
+        return self._put(model.TopicConfig(topic, count, count, _PERMISSIONS))
 
     def create_retry_topic(self, group: str) -> None:
         """`%RETRY%<group>`: Java consumers subscribe to it beside their own topics."""
-        self.ensure_group_topic(RETRY_PREFIX + group, 1)
+        self.ensure_group_topic(model.RETRY_PREFIX + group, 1)
 
     def ensure_group_topic(self, topic: str, queue_count: int) -> int:
         """Create a retry or dead-letter topic if it is missing; returns its number of queues."""
         known = self._table.get(topic)
         if known is None:
-            known = self._put(TopicConfig(topic, queue_count, queue_count, _PERMISSIONS))
+            known = self._put(model.TopicConfig(topic, queue_count, queue_count, _PERMISSIONS))
         return max(known.write_queue_count, 1)
 
-    def put(self, config: TopicConfig) -> None:
+    def put(self, config: model.TopicConfig) -> None:
         """Create or change a topic for an administrator. Refusals: 29."""
         check_topic_name(config.name)
-        if is_system_topic(config.name) and not is_group_topic(config.name):
+        if model.is_system_topic(config.name) and not is_group_topic(config.name):
             raise refusals.topic_illegal(config.name, "is conflict with system topic.")
         for count in (config.read_queue_count, config.write_queue_count):
             if not 0 <= count <= QUEUE_COUNT_MAX:
@@ -179,18 +169,17 @@ class Topics:
         """Refuse (29) to delete a system topic."""
         if not topic.strip():
             raise refusals.topic_illegal(topic, "the specified topic is blank")
-        if is_system_topic(topic) and not is_group_topic(topic):
+        if model.is_system_topic(topic) and not is_group_topic(topic):
             raise refusals.topic_illegal(topic, "is conflict with system topic.")
 
     def delete(self, topic: str) -> None:
-        """Delete a topic from the table."""
         self._write({name: config for name, config in self._table.items() if name != topic})
 
-    def _put(self, config: TopicConfig) -> TopicConfig:
+    def _put(self, config: model.TopicConfig) -> model.TopicConfig:
         self._write({**self._table, config.name: config})
         return config
 
-    def _write(self, table: dict[str, TopicConfig]) -> None:
+    def _write(self, table: dict[str, model.TopicConfig]) -> None:
         """Save a table, then use it: the broker never serves a change that a restart forgets."""
         self._version += 1
         content = {name: _config_to_json(table[name]) for name in sorted(table)}
@@ -199,7 +188,7 @@ class Topics:
         self._table = table
 
 
-def _config_to_json(config: TopicConfig) -> dict[str, Any]:
+def _config_to_json(config: model.TopicConfig) -> dict[str, Any]:
     return {
         "attributes": dict(config.attributes),
         "order": config.is_ordered,
@@ -212,8 +201,8 @@ def _config_to_json(config: TopicConfig) -> dict[str, Any]:
     }
 
 
-def _config_from_json(name: str, value: Mapping[str, Any]) -> TopicConfig:
-    return TopicConfig(
+def _config_from_json(name: str, value: Mapping[str, Any]) -> model.TopicConfig:
+    return model.TopicConfig(
         name,
         int(value.get("readQueueNums", 16)),
         int(value.get("writeQueueNums", 16)),

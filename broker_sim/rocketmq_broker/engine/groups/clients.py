@@ -59,8 +59,6 @@ _EMPTY: Final = _Group()
 
 
 class Clients:
-    """The clients with a recent heartbeat."""
-
     def __init__(self, *, expiry_ms: int) -> None:
         self._expiry_ms = expiry_ms
         self._consumers: dict[str, _Group] = {}
@@ -69,7 +67,6 @@ class Clients:
         """Consumer groups whose members do not know of a change yet."""
 
     def register_consumer(self, client_id: str, info: ConsumerInfo, member: Registration) -> None:
-        """Note a consumer's heartbeat."""
         group = self._consumers.setdefault(info.group, _Group())
         known = group.members.get(client_id)
         group.members[client_id] = member
@@ -88,7 +85,6 @@ class Clients:
                 )
 
     def register_producer(self, client_id: str, group: str, member: Registration) -> None:
-        """Note a producer's heartbeat."""
         self._producers.setdefault(group, _Group()).members[client_id] = member
 
     def unregister(self, request: UnregisterClient) -> None:
@@ -128,7 +124,6 @@ class Clients:
         return tuple(sorted(self._consumers.get(group, _EMPTY).members))
 
     def consumer_peers(self, group: str) -> dict[str, int]:
-        """The connections of the members online, by client id."""
         members = sorted(self._consumers.get(group, _EMPTY).members.items())
         return {client_id: member.peer_key for client_id, member in members}
 

@@ -68,15 +68,12 @@ class CommittedOffsets:
         return self._pulled.get(group, {}).get((queue.topic, queue.index), 0)
 
     def topics(self, group: str) -> tuple[str, ...]:
-        """The topics where the group has committed offsets."""
         return tuple(sorted(topic for topic, name in self._table if name == group))
 
     def groups(self) -> frozenset[str]:
-        """The groups with committed offsets in any topic."""
         return frozenset(group for _, group in self._table)
 
     def groups_of(self, topic: str) -> frozenset[str]:
-        """The groups with committed offsets in a topic."""
         return frozenset(group for name, group in self._table if name == topic)
 
     def delete_group(self, group: str) -> None:

@@ -66,8 +66,6 @@ class _Delivered(NamedTuple):
 
 
 class Delays:
-    """Delivers delayed messages level by level."""
-
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._store = tables.store

@@ -43,8 +43,6 @@ class PullLimits:
 
 
 class Pulling:
-    """Answers and holds pulls."""
-
     def __init__(self, tables: Tables) -> None:
         config = tables.config
         self.limits = PullLimits(

@@ -48,8 +48,6 @@ def retry_target(group: str, *, attempts: int, attempts_max: int, level: int) ->
 
 
 class SendBacks:
-    """The rule of code 36."""
-
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._next_queue = itertools.count()

@@ -59,22 +59,16 @@ _DAY_MS: Final = 24 * 3_600_000
 
 
 class HalfMessages(Protocol):
-    """Stores transactional messages until they are committed."""
-
     def prepare(
         self, queue: QueueId, properties: Mapping[str, str], group: str
     ) -> tuple[QueueId, dict[str, str]]:
         """The queue that stores a half message for `queue`, and its properties there."""
         ...
 
-    def note_half(self, appended: Appended, properties: Mapping[str, str], now_ms: int) -> None:
-        """Note a stored half message."""
-        ...
+    def note_half(self, appended: Appended, properties: Mapping[str, str], now_ms: int) -> None: ...
 
 
 class Sending:
-    """Checks and stores messages."""
-
     def __init__(self, tables: Tables, *, timers: Timers, half_messages: HalfMessages) -> None:
         self._body_size_max = tables.config.message_bytes_max
         self._delay_ms_max = tables.config.timer_days_max * _DAY_MS

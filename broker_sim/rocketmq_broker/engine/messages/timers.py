@@ -96,8 +96,6 @@ class _Delivered(NamedTuple):
 
 
 class Timers:
-    """Delivers messages at their times."""
-
     def __init__(self, tables: Tables) -> None:
         stored: Mapping[str, Any] = tables.store.configs.load(TIMERS)
         self._tables = tables
@@ -161,7 +159,6 @@ class Timers:
     # --- delivering ---------------------------------------------------------------------------
 
     def is_due(self, now_ms: int) -> bool:
-        """True if a message is due."""
         return bool(self._due) and self._due[0] <= now_ms
 
     def deliver(self, now_ms: int) -> bool:

@@ -20,8 +20,6 @@ from rocketmq_wire.requests.pop import (
 
 
 class Acknowledging:
-    """Acknowledges messages, and changes how long they stay invisible."""
-
     def __init__(self, tables: Tables, cursors: Cursors, revival: Revival) -> None:
         self._tables = tables
         self._cursors = cursors
@@ -31,7 +29,6 @@ class Acknowledging:
         self._freed: dict[GroupQueue, None] = {}
 
     def take_freed(self, now_ms: int) -> list[GroupQueue]:
-        """The queues that became free for orderly pops since the last call."""
         freed = self._freed
         self._freed = {}
         return list(dict.fromkeys([*freed, *self._orderly.take_free(now_ms)]))

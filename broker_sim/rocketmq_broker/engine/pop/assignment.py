@@ -29,8 +29,6 @@ Allocate = Callable[[Sequence[QueueId], int, int], list[QueueId]]
 
 
 class Assignments:
-    """Assigns queues to the members of groups."""
-
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         stored: Mapping[str, Any] = tables.store.configs.load(FILE_NAME)

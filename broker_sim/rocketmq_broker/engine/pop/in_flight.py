@@ -111,8 +111,6 @@ class _ReviveQueue:
 
 
 class InFlightPops:
-    """The unfinished pops, by their checkpoint keys."""
-
     def __init__(self) -> None:
         self._by_key: dict[CheckpointKey, InFlightPop] = {}
         self._chains: dict[GroupQueue, deque[InFlightPop]] = {}

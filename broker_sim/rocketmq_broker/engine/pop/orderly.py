@@ -53,8 +53,6 @@ class _OrderlyPop:
 
 
 class OrderlyPops:
-    """The last orderly pop of each queue and group."""
-
     def __init__(self, stored: Mapping[str, Any]) -> None:
         self._table: dict[GroupQueue, _OrderlyPop] = {}
         self._unserved: dict[str, Any] = {}
@@ -100,7 +98,6 @@ class OrderlyPops:
         return tuple(counts.get(offset, 0) for offset in offsets)
 
     def knows(self, queue: GroupQueue) -> bool:
-        """True if the queue's last pop is known."""
         return queue in self._table
 
     def acknowledge(self, queue: GroupQueue, offset: int, pop_ms: int) -> int | None:

@@ -90,8 +90,6 @@ class _Pop:
 
 
 class Popping:
-    """Pops and shows messages, and holds requests that find none."""
-
     def __init__(self, tables: Tables, cursors: Cursors, activity: Activity) -> None:
         self._config = tables.config
         self._tables = tables

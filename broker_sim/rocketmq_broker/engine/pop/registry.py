@@ -24,17 +24,9 @@ from rocketmq_broker.engine.pop.pop import Popping
 from rocketmq_broker.engine.pop.revive import Revival
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.records.handles import RetryKind
+from rocketmq_wire.requests import pop as requests
 from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.groups import QueryAssignment, SetConsumeMode
-from rocketmq_wire.requests.pop import (
-    AckMessage,
-    AckMessages,
-    AwaitMessages,
-    ChangeInvisibleTime,
-    GetPollingCount,
-    PeekMessages,
-    PopMessages,
-)
 
 
 class Pops:
@@ -52,23 +44,21 @@ class Pops:
 
     def rules(self) -> tuple[Rule[Any], ...]:
         return (
-            timed_rule(PopMessages, self._popping.pop),
-            timed_rule(AckMessage, self._acks.ack),
-            timed_rule(AckMessages, self._acks.ack_all),
-            timed_rule(ChangeInvisibleTime, self._acks.change),
-            timed_rule(PeekMessages, self._popping.peek),
-            timed_rule(AwaitMessages, self._popping.await_messages),
-            Rule(GetPollingCount, self._polling_count),
+            timed_rule(requests.PopMessages, self._popping.pop),
+            timed_rule(requests.AckMessage, self._acks.ack),
+            timed_rule(requests.AckMessages, self._acks.ack_all),
+            timed_rule(requests.ChangeInvisibleTime, self._acks.change),
+            timed_rule(requests.PeekMessages, self._popping.peek),
+            timed_rule(requests.AwaitMessages, self._popping.await_messages),
+            Rule(requests.GetPollingCount, self._polling_count),
             answer_rule(QueryAssignment, self._assignments.assign),
             done_rule(SetConsumeMode, self._assignments.set_mode),
         )
 
     def resume(self, hold: HoldPop, now_ms: int, *, is_final: bool) -> Outcome:
-        """Decide again about a held request: messages came, or its time is over (`is_final`)."""
         return self._popping.resume(hold, now_ms, is_final=is_final)
 
     def polling_full(self, hold: HoldPop, now_ms: int) -> Reply:
-        """The reply to a request that cannot wait because too many wait already."""
         return self._popping.polling_full(hold, now_ms)
 
     def turn(self, now_ms: int) -> bool:
@@ -76,11 +66,9 @@ class Pops:
         return self._revival.turn(now_ms)
 
     def write_all(self, now_ms: int) -> None:
-        """Write the records that are only in memory: the broker stops."""
         self._revival.write_all(now_ms)
 
     def advance(self) -> None:
-        """Advance committed offsets up to the durable records."""
         self._revival.advance()
 
     def take_freed(self, now_ms: int) -> list[GroupQueue]:
@@ -102,6 +90,6 @@ class Pops:
         self._in_flight.forget_topics(gone)
         self.orderly.forget_topics(gone)
 
-    def _polling_count(self, request: GetPollingCount, _: Peer, __: int) -> Outcome:
+    def _polling_count(self, request: requests.GetPollingCount, _: Peer, __: int) -> Outcome:
         self._tables.topics.require(request.queue.topic)
         return CountHeldPops(request.group, request.queue)

@@ -30,22 +30,9 @@ from rocketmq_broker.storage.queues.reading import ReadResult
 from rocketmq_broker.storage.settings import Appended
 from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolError
 from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX, QueueId, StoredMessage
+from rocketmq_wire.records import pop_checkpoints as checkpoints
 from rocketmq_wire.records.handles import FIRST_POP_TIME, origin_topic_of
 from rocketmq_wire.records.message_id import offset_message_id
-from rocketmq_wire.records.pop_checkpoints import (
-    ACK_TAG,
-    BATCH_ACK_TAG,
-    CHECKPOINT_TAG,
-    REVIVE_GROUP,
-    REVIVE_QUEUE_COUNT,
-    REVIVE_TOPIC_PREFIX,
-    Ack,
-    CheckpointKey,
-    decode_ack,
-    decode_checkpoint,
-    encode_ack,
-    encode_checkpoint,
-)
 from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY
 from rocketmq_wire.records.record import decode_record
 
@@ -63,22 +50,22 @@ _CHECKPOINT_LEAD_MS: Final = 1_000
 
 
 class Revival:
-    """Writes checkpoints, reads them back after a start, and revives messages."""
-
     def __init__(self, tables: Tables, cursors: Cursors) -> None:
         self._in_flight = cursors.in_flight
         self._tables = tables
         self._store = tables.store
         self._committed = tables.committed
         self._retry_kind = cursors.retry_kind
-        self.topic: Final = REVIVE_TOPIC_PREFIX + tables.identity.cluster_name
+        self.topic: Final = checkpoints.REVIVE_TOPIC_PREFIX + tables.identity.cluster_name
         self._scanned: dict[int, int] = {}
-        self._own: dict[int, set[int]] = {index: set() for index in range(REVIVE_QUEUE_COUNT)}
+        self._own: dict[int, set[int]] = {
+            index: set() for index in range(checkpoints.REVIVE_QUEUE_COUNT)
+        }
         """Offsets of records written since the start: memory knows their content."""
         self._damage: set[str] = set()
         """The damages that were logged."""
-        for index in range(REVIVE_QUEUE_COUNT):
-            mark = self._committed.get(REVIVE_GROUP, self._queue(index))
+        for index in range(checkpoints.REVIVE_QUEUE_COUNT):
+            mark = self._committed.get(checkpoints.REVIVE_GROUP, self._queue(index))
             bounds = self._store.bounds(self.topic, index)
             # The mark is the offset of the last record that no start needs.
             start = bounds.start if mark is None else max(mark + 1, bounds.start)
@@ -110,9 +97,9 @@ class Revival:
         self.advance_groups()
         for index, end in self._in_flight.take_marks(self._store.durable_end):
             queue = self._queue(index)
-            mark = self._committed.get(REVIVE_GROUP, queue)
+            mark = self._committed.get(checkpoints.REVIVE_GROUP, queue)
             if end > 0 and end - 1 != (-1 if mark is None else mark):
-                self._committed.commit(REVIVE_GROUP, queue, end - 1)
+                self._committed.commit(checkpoints.REVIVE_GROUP, queue, end - 1)
 
     def advance_groups(self) -> None:
         """Advance the groups' committed offsets over finished or written pops that are durable."""
@@ -126,8 +113,8 @@ class Revival:
     def write_checkpoint(self, pop: InFlightPop, now_ms: int) -> int:
         """Write a pop's checkpoint; returns the end of its record in the log."""
         due_ms = pop.visible_ms - _CHECKPOINT_LEAD_MS
-        body = encode_checkpoint(pop.checkpoint())
-        appended = self._append(pop.revive_queue, CHECKPOINT_TAG, body, due_ms, now_ms)
+        body = checkpoints.encode_checkpoint(pop.checkpoint())
+        appended = self._append(pop.revive_queue, checkpoints.CHECKPOINT_TAG, body, due_ms, now_ms)
         pop.unwritten = 0
         if self._in_flight.get(pop.key) is pop:
             self._in_flight.note_written(pop, appended.start, appended.end_position)
@@ -141,9 +128,9 @@ class Revival:
         for pop in in_flight.unwritten(now_ms, count_max, all_of_them=all_of_them):
             self.write_checkpoint(pop, now_ms)
         for pop in in_flight.unwritten_acks(now_ms, count_max, all_of_them=all_of_them):
-            ack = Ack(pop.key, pop.offsets_of(pop.unwritten))
-            tag = ACK_TAG if len(ack.offsets) == 1 else BATCH_ACK_TAG
-            self._append(pop.revive_queue, tag, encode_ack(ack), pop.visible_ms, now_ms)
+            ack = checkpoints.Ack(pop.key, pop.offsets_of(pop.unwritten))
+            tag = checkpoints.ACK_TAG if len(ack.offsets) == 1 else checkpoints.BATCH_ACK_TAG
+            self._append(pop.revive_queue, tag, checkpoints.encode_ack(ack), pop.visible_ms, now_ms)
             pop.unwritten = 0
 
     def _append(
@@ -151,7 +138,7 @@ class Revival:
     ) -> Appended:
         topics = self._tables.topics
         if topics.get(self.topic) is None:
-            topics.ensure_group_topic(self.topic, REVIVE_QUEUE_COUNT)
+            topics.ensure_group_topic(self.topic, checkpoints.REVIVE_QUEUE_COUNT)
         # RocketMQ's reviver reads a record's time from DELIVER_MS.
         properties = {TAGS: tag, DELIVER_MS: str(due_ms)}
         appended = store_own(body, now_ms, self._tables, self._queue(revive_queue), properties)
@@ -219,8 +206,8 @@ class Revival:
         try:
             message = decode_record(record)[0]
             tag = message.properties.get("TAGS")
-            if tag == CHECKPOINT_TAG:
-                checkpoint = decode_checkpoint(message.body)
+            if tag == checkpoints.CHECKPOINT_TAG:
+                checkpoint = checkpoints.decode_checkpoint(message.body)
                 known = self._in_flight.get(checkpoint.key)
                 queue = GroupQueue(*checkpoint.key[:3])
                 self._found.setdefault(queue, set()).update(checkpoint.offsets)
@@ -234,8 +221,8 @@ class Revival:
                         finished=checkpoint.acked & ((1 << len(checkpoint.offsets)) - 1),
                     )
                     self._in_flight.adopt(pop, offset, 0)
-            elif tag in (ACK_TAG, BATCH_ACK_TAG):
-                ack = decode_ack(message.body)
+            elif tag in (checkpoints.ACK_TAG, checkpoints.BATCH_ACK_TAG):
+                ack = checkpoints.decode_ack(message.body)
                 acked = self._in_flight.get(ack.key)
                 if acked is not None:
                     self._in_flight.finish(acked, acked.bits_of(ack.offsets))
@@ -315,7 +302,7 @@ class Revival:
             raise unreadable
 
     def _store_again(
-        self, key: CheckpointKey, origin: str, message: StoredMessage, now_ms: int
+        self, key: checkpoints.CheckpointKey, origin: str, message: StoredMessage, now_ms: int
     ) -> int:
         """Store a message in the group's retry topic or DLQ; returns the end in the log."""
         attempts = message.reconsume_times + 1

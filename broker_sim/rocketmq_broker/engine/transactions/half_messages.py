@@ -87,8 +87,6 @@ class ClientCheck:
 
 
 class Transactions:
-    """Stores, ends and checks half messages."""
-
     def __init__(self, tables: Tables) -> None:
         self._config = tables.config
         self._tables = tables
@@ -105,7 +103,6 @@ class Transactions:
 
     @property
     def pending_count(self) -> int:
-        """The number of half messages without an end."""
         return self._table.pending_count
 
     # --- half messages ------------------------------------------------------------------------
@@ -120,7 +117,6 @@ class Transactions:
         return QueueId(HALF_TOPIC, queue.broker, 0), {PRODUCER_GROUP: group, **properties, **target}
 
     def note_half(self, appended: Appended, properties: Mapping[str, str], now_ms: int) -> None:
-        """Note a stored half message."""
         key = properties.get(UNIQUE_KEY, "")
         due_ms = self._first_check_at(now_ms, properties)
         self._table.add(HalfMessage(appended.start, appended.physical_start, key, due_ms))

@@ -46,8 +46,6 @@ class HalfMessage:
 
 
 class TransactionTable:
-    """The half messages in the order of the half topic."""
-
     def __init__(self, half_next: int = 0, end_next: int = 0) -> None:
         """Start with the next offsets of the half topic and of the end topic."""
         self._by_offset: dict[int, HalfMessage] = {}
@@ -82,7 +80,6 @@ class TransactionTable:
         return None if offset is None else self.get(offset)
 
     def pending(self) -> list[HalfMessage]:
-        """The pending half messages."""
         return [half for half in self._by_offset.values() if not half.is_ended]
 
     def how_ended(self, offset: int) -> Ended | None:
@@ -107,7 +104,6 @@ class TransactionTable:
         self._end_next = max(self._end_next, end_offset + 1)
 
     def remember(self, offset: int, ended: Ended) -> None:
-        """Remember how a half message ended."""
         self._ended[offset] = ended
         self._ended.move_to_end(offset)
         if len(self._ended) > ENDED_KEPT:
@@ -134,7 +130,6 @@ class TransactionTable:
         return taken
 
     def postpone(self, half: HalfMessage, due_ms: int) -> None:
-        """Set the time of the next check."""
         half.due_ms = due_ms
         heapq.heappush(self._due, (due_ms, half.offset))
 
