@@ -18,8 +18,7 @@ from typing import Any, Final, NoReturn
 import yaml
 
 from rocketmq_broker.errors import ConfigError
-from rocketmq_broker.security.accounts import Accounts
-from rocketmq_broker.security.address_patterns import address_pattern
+from rocketmq_broker.security.accounts import Accounts, address_pattern
 from rocketmq_wire.requests.permissions import Action, Permission, ResourceKind
 
 

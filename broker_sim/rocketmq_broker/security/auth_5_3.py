@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_broker.errors import ConfigError
-from rocketmq_broker.security.accounts import Accounts
-from rocketmq_broker.security.address_patterns import address_pattern
+from rocketmq_broker.security.accounts import Accounts, address_pattern
 from rocketmq_wire.requests.permissions import Permission
 
 _KINDS: Final = ("Topic", "Group", "Cluster")

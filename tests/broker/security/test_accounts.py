@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rocketmq_broker.errors import ConfigError
+from rocketmq_broker.security.accounts import address_pattern
 from rocketmq_broker.security.acl_4_9 import parse_plain_acl, parse_yaml
-from rocketmq_broker.security.address_patterns import address_pattern
 from rocketmq_broker.security.auth_5_3 import parse_auth_file
 from rocketmq_broker.security.guard import Guard, make_guard
 from rocketmq_wire.errors import NotAuthorizedError
