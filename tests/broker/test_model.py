@@ -27,7 +27,7 @@ from rocketmq_broker.engine.messages.delays import Delays
 from rocketmq_broker.engine.pop.in_flight import InFlightPops
 from rocketmq_broker.engine.pop.orderly import OrderlyPops
 from rocketmq_broker.storage.log.durability import Durability
-from rocketmq_broker.storage.queues.due_times import SCHEDULE_TOPIC
+from rocketmq_broker.storage.queues.consume_queue import SCHEDULE_TOPIC
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.requests.groups import Heartbeat, LockQueues, QueuesReply, UnlockQueues

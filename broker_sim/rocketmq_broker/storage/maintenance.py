@@ -17,11 +17,9 @@ from rocketmq_arrow.decode.layout import STORE_MS_AT, SYS_FLAG_AT
 from rocketmq_arrow.kernels.gather import Bytes, Positions
 from rocketmq_broker.storage.disk.files import Files, join
 from rocketmq_broker.storage.errors import MissingFileError
-from rocketmq_broker.storage.keys.key_entries import key_entries
-from rocketmq_broker.storage.keys.key_index import INDEX_DIRECTORY
-from rocketmq_broker.storage.log.commit_log import CommitLog
+from rocketmq_broker.storage.keys.key_index import INDEX_DIRECTORY, key_entries
+from rocketmq_broker.storage.log.commit_log import LOG_DIRECTORY, CommitLog
 from rocketmq_broker.storage.log.scan import is_filler
-from rocketmq_broker.storage.log.segment import LOG_DIRECTORY
 from rocketmq_broker.storage.queues.consume_queue import QueueIndex
 from rocketmq_broker.storage.queues.derived import Derived, save_derived, save_rocketmq_checkpoint
 from rocketmq_broker.storage.recovery.recover import Recovered
@@ -91,7 +89,9 @@ class Maintenance:
         return end if end > position else limit
 
     def checkpoint(self, store_ms: int) -> bool:
-        """Bring the derived files to the disk; False if nothing changed."""
+        """Bring the derived files to the disk; False if nothing changed, or there is no disk."""
+        if self._config.is_memory:
+            return False
         with self._work:
             with self._lock:
                 derived = Derived(
@@ -109,29 +109,23 @@ class Maintenance:
                 )
                 if derived == self._derived:
                     return False
-                dirty = {queue: queue.dirty_files for queue in self._queues if queue.dirty_files}
-                for queue in dirty:
-                    queue.dirty_files = set()
-                index_files, self._index.dirty_files = self._index.dirty_files, set()
+                dirty = self._queues.open_files.take_dirty()
                 directories = self._queues.dirty_directories
                 self._queues.dirty_directories = set()
             try:
                 if self._durability.end < derived.position:
                     self._durability.sync()
-                for names in (*dirty.values(), index_files):
-                    for name in sorted(names):
-                        self._sync_file(name)
+                for name in sorted(dirty):
+                    self._sync_file(name)
                 # Not for safety: without a name a start would rebuild the queues from the log,
                 # which takes long.
-                for directory in sorted({*directories, *(queue.directory for queue in dirty)}):
+                changed = {INDEX_DIRECTORY, *directories}
+                for directory in sorted(changed.union(name.rpartition("/")[0] for name in dirty)):
                     self._sync_directory(directory)
-                self._sync_directory(INDEX_DIRECTORY)
                 save_derived(self._files, derived)
             except BaseException:
                 with self._lock:
-                    for queue, names in dirty.items():
-                        queue.dirty_files |= names
-                    self._index.dirty_files |= index_files
+                    self._queues.open_files.dirty |= dirty
                     self._queues.dirty_directories |= directories
                 raise
             self._derived = derived
@@ -168,11 +162,8 @@ class Maintenance:
     def _deletable(self) -> list[int]:
         """The ends of the log files that may be deleted: durable and published."""
         with self._lock:
-            limit = min(self._durability_end(), self._queues.published_end)
+            limit = min(self._durability.end, self._queues.published_end)
             return [base for base in self._log.segment_starts[1:] if base < limit]
-
-    def _durability_end(self) -> int:
-        return self._log.end if self._config.is_memory else self._durability.end
 
     def _expired_before(self, oldest_ms: int) -> int:
         """The start of the log without the files whose records are all older."""
@@ -187,12 +178,11 @@ class Maintenance:
     def _clean_before(self, log_start: int, store_ms: int) -> CleanReport:
         if log_start <= self._log.start:
             return CleanReport(log_start=self._log.start)
-        if not self._config.is_memory:
-            # The queues' ends must not depend on records that are deleted.
-            if self._derived.position < log_start:
-                self.checkpoint(store_ms)
-            # After this a start takes these files as deleted, not as missing.
-            self._durability.move_log_start(log_start)
+        # The queues' ends must not depend on records that are deleted.
+        if self._derived.position < log_start:
+            self.checkpoint(store_ms)
+        # After this a start takes these files as deleted, not as missing.
+        self._durability.move_log_start(log_start)
         with self._lock:
             log_names = self._log.forget_before(log_start)
             queue_names = []
@@ -203,7 +193,7 @@ class Maintenance:
                 self._queues.open_files.close_file(name)
             index_names = self._index.forget_before(log_start)
             self.index_position = max(self.index_position, log_start)
-        if queue_names and not self._config.is_memory:
+        if queue_names:
             # After this a start does not need these files of queues.
             self.checkpoint(store_ms)
         for name in (*log_names, *queue_names, *index_names):
@@ -220,9 +210,7 @@ class Maintenance:
         """A queue's files before the one of its start; as in RocketMQ, the newest file stays."""
         first_kept = queue.file_name(max(0, min(queue.start, queue.end - 1)))
         paths = [join(queue.directory, name) for name in self._files.names(queue.directory)]
-        unneeded = [path for path in paths if path < first_kept]
-        queue.dirty_files.difference_update(unneeded)
-        return unneeded
+        return [path for path in paths if path < first_kept]
 
     def _sync_file(self, name: str) -> None:
         # The topic may be deleted meanwhile.

@@ -132,14 +132,14 @@ class LiteParent:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RecoveryReport:
     """The state of a store when it was opened."""
 
     was_clean: bool
     """True if the store was closed before."""
-    log_start: int
-    log_end: int
+    log_start: int = 0
+    log_end: int = 0
     kept_records: int = 0
     """Number of whole records behind the durable mark: never acknowledged in sync mode."""
     cut_size: int = 0

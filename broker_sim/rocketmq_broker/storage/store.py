@@ -9,31 +9,32 @@ become visible:
 
 from __future__ import annotations
 
-import struct
 import threading
+from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from rocketmq_arrow.decode.boundaries import MAGIC_V1, MAGIC_V2
-from rocketmq_arrow.decode.layout import PHYSICAL_OFFSET_AT
+from rocketmq_arrow.kernels.gather import Positions
 from rocketmq_broker.storage.disk.files import File, Files
 from rocketmq_broker.storage.errors import StorageError
-from rocketmq_broker.storage.keys.key_entries import index_hash
+from rocketmq_broker.storage.keys.key_index import index_hash
 from rocketmq_broker.storage.log.blank_records import is_blank
-from rocketmq_broker.storage.log.blocks import Block
-from rocketmq_broker.storage.log.commit_log import FILLER
-from rocketmq_broker.storage.log.scan import RECORD_HEAD
-from rocketmq_broker.storage.log.segment import LOG_DIRECTORY
-from rocketmq_broker.storage.log.unverified_log import UnverifiedLog
+from rocketmq_broker.storage.log.commit_log import FILLER, LOG_DIRECTORY
+from rocketmq_broker.storage.log.verification import UnverifiedLog
 from rocketmq_broker.storage.maintenance import Maintenance, record_store_ms
-from rocketmq_broker.storage.queues.consume_queue import QueueIndex, make_entries
-from rocketmq_broker.storage.queues.due_times import entry_hashes
+from rocketmq_broker.storage.queues.consume_queue import QueueIndex, entry_hashes, make_entries
 from rocketmq_broker.storage.queues.reading import ReadResult, gather, select
-from rocketmq_broker.storage.recovery.offset_recovery import delete_committed_offsets
-from rocketmq_broker.storage.recovery.recover import ABORT_NAME, LOCK_NAME, Recovered, recover
+from rocketmq_broker.storage.recovery.recover import (
+    ABORT_NAME,
+    LOCK_NAME,
+    Recovered,
+    delete_committed_offsets,
+    recover,
+)
 from rocketmq_broker.storage.settings import (
     Appended,
     Arrival,
@@ -43,11 +44,38 @@ from rocketmq_broker.storage.settings import (
 )
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerBusyError
-from rocketmq_wire.model import Bounds
+from rocketmq_wire.model import Bounds, Host
 from rocketmq_wire.records.record import RECORD_SIZE_MIN
 from rocketmq_wire.requests.offsets import Boundary
 
-_PHYSICAL_OFFSET: Final = struct.Struct(">q")
+
+class Block(Protocol):
+    """Encoded records back to back, which the store completes in place. The first is at byte 0."""
+
+    @property
+    def buffer(self) -> npt.NDArray[np.uint8]: ...
+    @property
+    def starts(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def sizes(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def tag_hashes(self) -> npt.NDArray[np.int64]: ...
+
+    def piece(self, start: int, end: int) -> Block:
+        """The records `[start, end)` as a block over the same buffer."""
+
+    def patch(
+        self,
+        queue_index: int | Positions,
+        queue_offset: int | Positions,
+        physical_start: int,
+        store_ms: int,
+        store_host: Host,
+    ) -> None:
+        """Write the fields that only the broker knows into every record.
+
+        One queue offset is the first record's, and the next ones count on from it.
+        """
 
 
 class Store:
@@ -89,8 +117,8 @@ class Store:
 
     @property
     def durable_end(self) -> int:
-        """Log position up to which everything is on the disk; in memory mode, the log's end."""
-        return self._log.end if self._is_memory else self._durability.end
+        """Log position up to which everything is on the disk; in memory, the log's end."""
+        return self._durability.end
 
     @property
     def appended_end(self) -> int:
@@ -194,7 +222,7 @@ class Store:
 
     def sync(self) -> int:
         """Make everything appended so far durable; returns the durable end. Blocks."""
-        return self._log.end if self._is_memory else self._durability.sync()
+        return self._durability.sync()
 
     def publish(self) -> list[Arrival]:
         """Make durable records visible; in async and memory mode, all records."""
@@ -270,16 +298,12 @@ class Store:
                 return 0
             # LOWER is the first message that is not older; UPPER is before the first newer one.
             limit_ms = timestamp_ms if boundary is Boundary.LOWER else timestamp_ms + 1
-            low, high = queue.start, queue.end
-            while low < high:
-                middle = (low + high) // 2
-                if self._store_ms_of(queue, middle) < limit_ms:
-                    low = middle + 1
-                else:
-                    high = middle
+            store_ms_of = partial(self._store_ms_of, queue)
+            offsets = range(queue.start, queue.end)
+            found = queue.start + bisect_left(offsets, limit_ms, key=store_ms_of)
             if boundary is Boundary.UPPER:
-                return max(low - 1, queue.start)
-            return low
+                return max(found - 1, queue.start)
+            return found
 
     def store_time(self, topic: str, queue_index: int, offset: int) -> int:
         """The store time of a message; -1 if there is no message at this offset."""
@@ -297,19 +321,13 @@ class Store:
             if not self._log.start <= position <= self._queues.published_end - RECORD_SIZE_MIN:
                 return None
             segment = self._log.segment_at(position)
-            if segment is None or segment.end - position < RECORD_SIZE_MIN:
+            size = segment.record_size(position) if segment is not None else None
+            if segment is None or size is None:
                 return None
-            begin = position - segment.start
-            size, magic = RECORD_HEAD.unpack_from(segment.view, begin)
-            (written_position,) = _PHYSICAL_OFFSET.unpack_from(
-                segment.view, begin + PHYSICAL_OFFSET_AT
-            )
-            if magic not in (MAGIC_V1, MAGIC_V2) or written_position != position:
-                return None
-            if size < RECORD_SIZE_MIN or begin + size > segment.size:
+            if not RECORD_SIZE_MIN <= size <= segment.end - position:
                 return None
             self._unverified.require(position)
-            record = segment.view[begin : begin + size]
+            record = self._log.view(position, size)
             return None if is_blank(record) else record
 
     def query_index(
@@ -365,7 +383,7 @@ class Store:
 
         Returns False if nothing changed. The shell calls it about once a second.
         """
-        return not self._is_memory and self._maintenance.checkpoint(self._store_ms)
+        return self._maintenance.checkpoint(self._store_ms)
 
     def clean(self, now_ms: int) -> CleanReport:
         """Delete expired files of the log, and older ones if the disk is too full."""
@@ -378,7 +396,7 @@ class Store:
         """
         with self._lock:
             try:
-                if not self._is_memory:
+                if not self._config.is_memory:
                     self._flush()
             finally:
                 self._queues.close()
@@ -395,10 +413,6 @@ class Store:
         self._durability.repeat_mark()
         self._files.unlink(ABORT_NAME)
         self._files.sync_directory("")
-
-    @property
-    def _is_memory(self) -> bool:
-        return self._config.is_memory
 
     def _check_room(self, block: Block) -> None:
         record_size_max = self._log.segment_size - FILLER.size

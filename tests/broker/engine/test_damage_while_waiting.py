@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import pytest
 
 from rocketmq_broker.engine.messages.timers import TIMER_TOPIC
-from rocketmq_broker.storage.adoption.rocketmq_configs import adopt_timers
+from rocketmq_broker.storage.adoption.adopt import adopt_timers
 from rocketmq_broker.storage.disk.config_files import Configs
 from rocketmq_broker.storage.disk.memory_files import MemoryFiles
 from rocketmq_broker.storage.errors import DamagedStoreError
-from rocketmq_broker.storage.queues.due_times import DELAYS_MS, SCHEDULE_TOPIC
+from rocketmq_broker.storage.queues.consume_queue import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.properties import encode_properties

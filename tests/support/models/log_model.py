@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from rocketmq_broker.storage.queues.due_times import DELAYS_MS, SCHEDULE_TOPIC
+from rocketmq_broker.storage.queues.consume_queue import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_wire.requests.transactions import END_TOPIC, HALF_TOPIC
 
 Queue = tuple[str, int]

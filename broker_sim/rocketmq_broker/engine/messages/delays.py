@@ -24,7 +24,7 @@ from rocketmq_broker.engine.messages.store_again import (
 )
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.storage.errors import StorageError
-from rocketmq_broker.storage.queues.due_times import DELAYS_MS, SCHEDULE_TOPIC
+from rocketmq_broker.storage.queues.consume_queue import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.plural import plural

@@ -17,28 +17,33 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rocketmq_arrow.decode.boundaries import MAGIC_V1, MAGIC_V2
-from rocketmq_arrow.decode.layout import PHYSICAL_OFFSET_AT, read_layout
-from rocketmq_broker.storage.adoption.rocketmq_configs import adopt_lmq_offsets, adopt_timers
 from rocketmq_broker.storage.disk.checksum import crc32
-from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY, TOPICS, Configs
-from rocketmq_broker.storage.disk.files import File, Files, file_size, join
-from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
-from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, read_mark, write_first_mark
-from rocketmq_broker.storage.log.log_checksums import LogChecksum, write_log_checksums
-from rocketmq_broker.storage.log.scan import (
-    RECORD_HEAD,
-    ROWS_PER_CHUNK,
-    Scanned,
-    chain_of,
-    columns_of,
-    sound_count,
+from rocketmq_broker.storage.disk.config_files import (
+    CONFIG_DIRECTORY,
+    CONSUMER_OFFSETS,
+    LMQ_OFFSETS,
+    OFFSET_TABLE,
+    TIMERS,
+    TOPICS,
+    Configs,
+    table_of,
 )
-from rocketmq_broker.storage.log.segment import (
+from rocketmq_broker.storage.disk.files import File, Files, file_size, join, read_file
+from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
+from rocketmq_broker.storage.log.commit_log import (
     LOG_DIRECTORY,
     Segment,
+    log_damage,
     segment_name,
     segment_starts,
+)
+from rocketmq_broker.storage.log.durability import MARK_NAME, Mark, read_mark, write_first_mark
+from rocketmq_broker.storage.log.log_checksums import LogChecksum, write_log_checksums
+from rocketmq_broker.storage.log.scan import (
+    ROWS_PER_CHUNK,
+    Scanned,
+    columns_of,
+    sound_prefix,
 )
 from rocketmq_broker.storage.queues.consume_queue import (
     BLANK_ENTRY_SIZE,
@@ -46,13 +51,15 @@ from rocketmq_broker.storage.queues.consume_queue import (
     QUEUE_DIRECTORY,
     QueueKey,
     read_entries,
+    written,
 )
 from rocketmq_broker.storage.queues.derived import DERIVED_NAME, Derived, save_derived
 from rocketmq_broker.storage.queues.lite_queues import queue_directories
 from rocketmq_broker.storage.settings import Adoption, StoreConfig
 from rocketmq_wire.model import Bounds
 
-_POSITION: Final = struct.Struct(">q")
+_TIMER_CHECK: Final = "timercheck"
+_READ_UNTIL: Final = struct.Struct(">q")
 _ROCKSDB_TOPICS: Final = "topics"
 _LOCK_WORD: Final = b"lock"
 
@@ -163,8 +170,7 @@ class _Adoption:
             size = file_size(self._files, segment_name(self._bases[0]))
         for base, following in zip(self._bases, self._bases[1:], strict=False):
             if following - base != size:
-                name = segment_name(base + size)
-                raise DamagedStoreError(name, 0, "a file of the log is missing", size, 0)
+                raise log_damage(base + size, size, "a file of the log is missing", size)
         if size <= 0 or self._bases[0] % size:
             raise StorageError(segment_name(self._bases[0]), 0, "the log's files have no one size")
         return size
@@ -199,24 +205,14 @@ class _Adoption:
 
     def _read_segment(self, segment: Segment, dead: _DeadRecords, listed: set[str]) -> int:
         """Add a file's sound records; returns their end, after a filler the end of the file."""
-        data, base, position = segment.bytes, segment.start, 0
+        position = 0
         while True:
-            chain = chain_of(data, position, ROWS_PER_CHUNK)
-            layout, damaged = read_layout(data, chain.starts, chain.sizes, None)
-            sound = chain.first(int(damaged[0])) if len(damaged) else chain
-            if len(damaged):
-                layout, _ = read_layout(data, sound.starts, sound.sizes, None)
-            count = sound_count(layout, base)
-            if count < len(sound.starts):
-                sound = sound.first(count)
-                layout, _ = read_layout(data, sound.starts, sound.sizes, None)
-            self._add(columns_of(layout, base, {}), dead, listed)
-            if len(sound.starts) < len(chain.starts):
-                return base + sound.end
+            chain, layout = sound_prefix(segment.bytes, segment.start, position, ROWS_PER_CHUNK)
+            self._add(columns_of(layout, segment.start, {}), dead, listed)
             if chain.has_filler:
                 return segment.end
             if len(chain.starts) < ROWS_PER_CHUNK:
-                return base + chain.end
+                return segment.start + chain.end
             position = chain.end
 
     def _add(self, scanned: Scanned, dead: _DeadRecords, listed: set[str]) -> None:
@@ -238,12 +234,9 @@ class _Adoption:
             wrong = np.flatnonzero(offsets != found.next + np.arange(len(offsets)))
             if len(wrong):
                 row = int(wrong[0])
-                raise self._damaged(
-                    int(positions[is_living][row]),
-                    f"the record of {topic}/{index} does not follow the end of its queue",
-                    expected=found.next + row,
-                    found=int(offsets[row]),
-                )
+                at = int(positions[is_living][row])
+                reason = f"the record of {topic}/{index} does not follow the end of its queue"
+                raise log_damage(at, self._size, reason, found.next + row, int(offsets[row]))
             found.next += len(offsets)
             self._record_count += len(offsets)
 
@@ -252,11 +245,11 @@ class _Adoption:
         old = self._old_mark
         if old is not None and end < old.end:
             reason = "the log ends before what this broker acknowledged when it had this store"
-            raise self._damaged(end, reason, expected=old.end, found=end)
+            raise log_damage(end, self._size, reason, old.end, end)
         for later in self._bases:
             if later > end and self._is_record(later):
                 reason = "the log is damaged here, and continues in a later file"
-                raise self._damaged(end, reason, expected=later, found=end)
+                raise log_damage(end, self._size, reason, later, end)
 
     def _compare_queues(self, queues: Mapping[QueueKey, _ListedQueue], end: int) -> None:
         """Raise DamagedStoreError if the log lacks a record that RocketMQ's queues list."""
@@ -268,7 +261,7 @@ class _Adoption:
                 at = int(beyond[0])
             if at is not None:
                 reason = f"the log is damaged here, and {key[0]}/{key[1]} has messages behind it"
-                raise self._damaged(end, reason, expected=at, found=end)
+                raise log_damage(end, self._size, reason, at, end)
             listed_end = queue.end - len(beyond)
             found = self._found.get(key)
             # If the log has no record of the queue, all its messages have expired.
@@ -280,20 +273,9 @@ class _Adoption:
                     name, listed_end * ENTRY.itemsize, reason, listed_end, found_end
                 )
 
-    def _damaged(
-        self, position: int, reason: str, *, expected: int, found: int
-    ) -> DamagedStoreError:
-        at = position % self._size
-        return DamagedStoreError(segment_name(position - at), at, reason, expected, found)
-
     def _is_record(self, position: int) -> bool:
         segment = self._segments.get(position - position % self._size)
-        if segment is None or segment.end - position < RECORD_HEAD.size + PHYSICAL_OFFSET_AT:
-            return False
-        begin = position - segment.start
-        _, magic = RECORD_HEAD.unpack_from(segment.view, begin)
-        (written,) = _POSITION.unpack_from(segment.view, begin + PHYSICAL_OFFSET_AT)
-        return magic in (MAGIC_V1, MAGIC_V2) and written == position
+        return segment is not None and segment.record_size(position) is not None
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -316,14 +298,7 @@ class _Adoption:
             (queue.entries_per_file for queue in queues.values() if queue.entries_per_file),
             self._config.queue_file_entries,
         )
-        mark = Mark(
-            end=end,
-            log_start=start,
-            anchor=end,
-            checksum=0,
-            segment_size=self._size,
-            queue_file_entries=entries,
-        )
+        mark = Mark.at_anchor(end, start, self._size, entries)
         write_first_mark(self._files, mark)
         ends = {key: found.first for key, found in self._found.items() if found.first}
         for key, queue in queues.items():
@@ -359,11 +334,42 @@ def _listed_queue(files: Files, directory: str, log_start: int) -> _ListedQueue:
     living = [np.empty(0, np.int64)]
     for first, entries in read_entries(files, directory):
         entries_per_file = max(entries_per_file, len(entries))
-        unused = np.flatnonzero(entries["size"] <= 0)
-        used = entries[: int(unused[0])] if len(unused) else entries
+        used = written(entries)
         positions = used["position"].astype(np.int64)
         if len(used):
             end = first + len(used)
         is_living = (used["size"] != BLANK_ENTRY_SIZE) & (positions >= log_start)
         living.append(positions[is_living])
     return _ListedQueue(end, entries_per_file, np.concatenate(living))
+
+
+def adopt_timers(files: Files, configs: Configs) -> None:
+    """Keep in `timers.json` up to which time RocketMQ has delivered; without its file do nothing.
+
+    RocketMQ also keeps a wheel of files that lists when each message is due. The messages have
+    that time, too, so the wheel is not read.
+    """
+    data = read_file(files, join(CONFIG_DIRECTORY, _TIMER_CHECK))
+    if data is None or len(data) < _READ_UNTIL.size:
+        return
+    (read_until_ms,) = _READ_UNTIL.unpack_from(data)
+    # RocketMQ would have read the messages of that time next.
+    delivered_ms = max(int(read_until_ms) - 1, 0)
+    known = configs.load(TIMERS)
+    start = known.get("start", 0)
+    configs.save(TIMERS, {**known, "deliveredUntilMs": delivered_ms, "start": start})
+
+
+def adopt_lmq_offsets(configs: Configs) -> None:
+    """Take over offsets that groups committed while a RocketMQ with lite topics used the store."""
+    content = configs.load(LMQ_OFFSETS)
+    version = content.get("dataVersion")
+    # RocketMQ writes the time of a change here; this broker writes 0.
+    if not isinstance(version, dict) or not version.get("timestamp"):
+        return
+    if OFFSET_TABLE not in content:
+        return
+    own = configs.load(CONSUMER_OFFSETS)
+    offsets = {**table_of(CONSUMER_OFFSETS, own), **table_of(LMQ_OFFSETS, content)}
+    own_version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+    configs.save(CONSUMER_OFFSETS, {**own, "dataVersion": own_version, OFFSET_TABLE: offsets})

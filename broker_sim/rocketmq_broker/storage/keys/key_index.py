@@ -1,4 +1,4 @@
-"""The key index: from the hash of `topic#key` to log positions, in RocketMQ's IndexFile layout.
+"""The key index: records of the log -> hashes of `topic#key` -> log positions, in RocketMQ's files.
 
     header  i64 begin_ms, end_ms, begin_position, end_position   i32 used slots, next number
     slots   i32 each: number of the newest entry whose hash belongs to the slot, 0 for none
@@ -11,18 +11,24 @@ entries at the start. So every write appends, and a crash cannot leave half a ch
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import datetime, timezone
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from rocketmq_arrow.kernels.gather import Positions
+from rocketmq_arrow.decode.layout import STORE_MS_AT, Layout, read_layout
+from rocketmq_arrow.encode.key_hashes import index_value
+from rocketmq_arrow.encode.key_hashes import key_entries as entries_of_block
+from rocketmq_arrow.encode.record_block import RecordBlock
+from rocketmq_arrow.kernels.gather import Bytes, Positions
 from rocketmq_broker.storage.disk.files import Files, join
 from rocketmq_broker.storage.errors import MissingFileError
-from rocketmq_broker.storage.keys.key_entries import Hashes, KeyEntries
+from rocketmq_broker.storage.log.scan import ROWS_PER_CHUNK, topics_of
 from rocketmq_broker.storage.queues.consume_queue import OpenFiles
 from rocketmq_broker.storage.queues.derived import IndexFileState
+from rocketmq_wire.hashes import java_hash
 
 INDEX_DIRECTORY: Final = "index"
 ENTRY: Final = np.dtype(
@@ -35,6 +41,59 @@ _SECONDS_MAX: Final = 2**31 - 1
 _HOPS_MAX: Final = 100_000
 """Most entries of one slot that a query follows, so that it ends on a damaged file."""
 
+Hashes = npt.NDArray[np.int32]
+
+
+class KeyEntries(NamedTuple):
+    """Columns of index entries, in the order of the records."""
+
+    hashes: Hashes
+    positions: Positions
+    """Starts of the records in the data."""
+    store_ms: Positions
+
+
+def index_hash(topic: str, key: str) -> int:
+    """The hash of a key in the index files."""
+    return index_value(java_hash(f"{topic}#{key}"))
+
+
+def key_entries(data: Bytes, starts: Positions, sizes: Positions) -> KeyEntries:
+    """The entries of all keys of the records."""
+    parts = []
+    for first in range(0, len(starts), ROWS_PER_CHUNK):
+        rows = slice(first, first + ROWS_PER_CHUNK)
+        layout, _ = read_layout(data, starts[rows], sizes[rows], None)
+        parts.append(_of_layout(layout))
+    if not parts:
+        nothing = np.empty(0, np.int64)
+        return KeyEntries(nothing.astype(np.int32), nothing, nothing)
+    return KeyEntries(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _of_layout(layout: Layout) -> KeyEntries:
+    topics, codes = topics_of(layout)
+    hashes, records = [], []
+    for code, topic in enumerate(topics):
+        rows = np.flatnonzero(codes == code)
+        block = RecordBlock(
+            layout.data,
+            layout.starts[rows],
+            layout.sizes[rows].astype(np.int32),
+            np.empty(0, np.int64),
+            topic,
+            layout.text_start[rows],
+        )
+        found, indices = entries_of_block(block)
+        hashes.append(found)
+        records.append(rows[indices])
+    all_hashes, all_records = np.concatenate(hashes), np.concatenate(records)
+    if len(topics) > 1:
+        order = np.argsort(all_records, kind="stable")
+        all_hashes, all_records = all_hashes[order], all_records[order]
+    store_ms = layout.int64(STORE_MS_AT)
+    return KeyEntries(all_hashes, layout.starts[all_records], store_ms[all_records])
+
 
 class KeyIndex:
     """All files of the index, oldest first. Its caller serialises access."""
@@ -43,8 +102,6 @@ class KeyIndex:
         self.slot_count = slots
         self.entry_count = entries
         self.files: list[IndexFileState] = []
-        self.dirty_files: set[str] = set()
-        """Files written since the last checkpoint."""
         self._files = files
         self._open_files = open_files
         self._slots = np.zeros(slots, np.int32)
@@ -101,7 +158,6 @@ class KeyIndex:
         while len(self.files) > 1 and self.files[0].end_position < position:
             name = join(INDEX_DIRECTORY, self.files.pop(0).name)
             self._open_files.close_file(name)
-            self.dirty_files.discard(name)
             names.append(name)
         return names
 
@@ -124,7 +180,6 @@ class KeyIndex:
         self._open_files.pwrite(
             name, data, self._entry_at(state.count), file_size=self._entry_at(self.entry_count)
         )
-        self.dirty_files.add(name)
         self.files[-1] = replace(
             state,
             end_ms=int(store_ms[-1]),
@@ -180,31 +235,17 @@ class KeyIndex:
         while _file_name(begin_ms) <= name:
             begin_ms += 1
         self.files.append(
-            IndexFileState(
-                name=_file_name(begin_ms),
-                begin_ms=store_ms,
-                end_ms=store_ms,
-                begin_position=position,
-                end_position=position,
-                count=1,
-            )
+            IndexFileState(_file_name(begin_ms), store_ms, store_ms, position, position, count=1)
         )
 
     def _write_head(self, state: IndexFileState) -> None:
-        header = HEADER.pack(
-            state.begin_ms,
-            state.end_ms,
-            state.begin_position,
-            state.end_position,
-            int(np.count_nonzero(self._slots)),
-            state.count,
-        )
+        _, *span, count = astuple(state)
+        header = HEADER.pack(*span, int(np.count_nonzero(self._slots)), count)
         name = join(INDEX_DIRECTORY, state.name)
         data = header + self._slots.astype(">i4").tobytes()
         self._open_files.pwrite(
             name, memoryview(data), 0, file_size=self._entry_at(self.entry_count)
         )
-        self.dirty_files.add(name)
 
     def _reset(self) -> bool:
         for name in self._files.names(INDEX_DIRECTORY):

@@ -12,13 +12,92 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rocketmq_broker.storage.disk.files import Files
-from rocketmq_broker.storage.errors import StorageError
-from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, Segment, segment_name
+from rocketmq_arrow.decode.boundaries import MAGIC_V1, MAGIC_V2
+from rocketmq_arrow.decode.layout import PHYSICAL_OFFSET_AT
+from rocketmq_broker.storage.disk.files import File, Files, join
+from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_wire.model import Buffer
+from rocketmq_wire.records.record import RECORD_SIZE_MIN
 
+LOG_DIRECTORY: Final = "commitlog"
 FILLER_MAGIC: Final = 0xCBD43194
 FILLER: Final = struct.Struct(">II")
+RECORD_HEAD: Final = struct.Struct(">iI")
+"""A record's size and magic number."""
+_POSITION: Final = struct.Struct(">q")
+
+
+def segment_name(start: int) -> str:
+    """The file of the segment that begins at this log position."""
+    return join(LOG_DIRECTORY, f"{start:020d}")
+
+
+def segment_starts(files: Files) -> list[int]:
+    """The log position at which each file of the log begins, ascending."""
+    return sorted(int(name) for name in files.names(LOG_DIRECTORY) if name.isdecimal())
+
+
+def log_damage(
+    position: int, segment_size: int, reason: str, expected: int = 0, found: int = 0
+) -> DamagedStoreError:
+    """The error that names the file and the byte of a log position."""
+    at = position % segment_size
+    return DamagedStoreError(segment_name(position - at), at, reason, expected, found)
+
+
+class Segment:
+    """One file: the log's bytes `[start, start + size)`, written at their end, read by a map."""
+
+    def __init__(self, files: Files, start: int, size: int, *, create: bool) -> None:
+        self.start = start
+        self.size = size
+        self.name = segment_name(start)
+        self._files = files
+        file = files.open(self.name, create=create)
+        # A crash may have left the file shorter; the rest was never written.
+        if file.size() != size:
+            file.resize(size)
+        self._file: File | None = file
+        self.view = file.map(size)
+        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self.view, np.uint8)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write at a log position inside this segment."""
+        self._open().pwrite(data, position - self.start)
+
+    def sync(self) -> None:
+        """Return once everything written to this segment is on the disk."""
+        self._open().sync()
+
+    def record_size(self, position: int) -> int | None:
+        """The size of the record that says it begins at a log position; None without one."""
+        begin = position - self.start
+        if self.size - begin < RECORD_SIZE_MIN:
+            return None
+        size, magic = RECORD_HEAD.unpack_from(self.view, begin)
+        (written,) = _POSITION.unpack_from(self.view, begin + PHYSICAL_OFFSET_AT)
+        return size if magic in (MAGIC_V1, MAGIC_V2) and written == position else None
+
+    def clear_from(self, position: int) -> None:
+        """Replace everything from a log position on by zeros."""
+        file = self._open()
+        file.resize(position - self.start)
+        file.resize(self.size)
+
+    def close(self) -> None:
+        """Close the file handle; the map and all views of it stay readable."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.name)
+        return self._file
 
 
 class CommitLog:

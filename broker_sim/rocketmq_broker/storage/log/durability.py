@@ -1,45 +1,143 @@
 """Makes the log durable: fdatasync, then the checksum of the new bytes, then the mark.
 
-The mark's checksum covers `[anchor, end)`. When this range is long enough, or its file of the log
-is full, the checksum moves to the log checksums, and a new one begins. So all acknowledged bytes of
-the log have a checksum.
+The durable mark (`durable.mark`) says how far acknowledged data reaches, with the checksum of its
+newest bytes. Its file has two slots on separate pages, written in turn. A torn write damages only
+the slot being written, and its data was never acknowledged.
+
+    magic "RQMK"  u16 version  u16 zero  u64 sequence
+    u64 end           everything before this log position is acknowledged or may be
+    u64 log_start     everything before this log position was deleted on purpose
+    u64 anchor        where the checksum begins; log checksums cover older data
+    u32 checksum      CRC-32 of the log bytes [anchor, end)
+    u32 queue_file_entries   u64 segment_size    u32 CRC-32 of all of the above
+
+If `[anchor, end)` is long enough, or its file of the log is full, the checksum moves to the log
+checksums, and a new one begins. So all acknowledged bytes of the log have a checksum.
 """
 
 from __future__ import annotations
 
+import struct
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from rocketmq_broker.storage.disk.checksum import crc32
+from rocketmq_broker.storage.disk.files import Files, read_file, write_file
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.log.commit_log import CommitLog
-from rocketmq_broker.storage.log.durable_mark import Mark, MarkFile
 from rocketmq_broker.storage.log.log_checksums import LogChecksum, LogChecksumFile
+from rocketmq_broker.storage.settings import StoreConfig
+
+MARK_NAME: Final = "durable.mark"
+_HEAD: Final = (b"RQMK", 1, 0)
+"""Magic, version and zero."""
+_FIELDS: Final = struct.Struct(">4sHHQQQQIIQ")
+_CHECKSUM: Final = struct.Struct(">I")
+_SLOT_SIZE: Final = _FIELDS.size + _CHECKSUM.size
+_SLOT_DISTANCE: Final = 4096
+_SLOT_COUNT: Final = 2
+_MARK_SIZE: Final = _SLOT_COUNT * _SLOT_DISTANCE
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One state of the durable mark."""
+
+    end: int
+    log_start: int
+    anchor: int
+    checksum: int
+    segment_size: int
+    queue_file_entries: int
+
+    @classmethod
+    def at_anchor(
+        cls, end: int, log_start: int, segment_size: int, queue_file_entries: int
+    ) -> Mark:
+        """A mark without a checksum: log checksums cover everything before its end."""
+        return cls(end, log_start, end, 0, segment_size, queue_file_entries)
+
+    def encode(self, sequence: int) -> bytes:
+        """The bytes of a slot."""
+        checked = (self.end, self.log_start, self.anchor, self.checksum)
+        sizes = (self.queue_file_entries, self.segment_size)
+        fields = _FIELDS.pack(*_HEAD, sequence, *checked, *sizes)
+        return fields + _CHECKSUM.pack(crc32(fields, 0))
+
+
+class MarkFile:
+    """The mark's file."""
+
+    def __init__(self, files: Files, *, create: bool = False) -> None:
+        self._file = files.open(MARK_NAME, create=create)
+        if self._file.size() < _MARK_SIZE:
+            self._file.resize(_MARK_SIZE)
+        sequence, mark = _newest(self._file.pread(_MARK_SIZE, 0))
+        self._sequence = sequence
+        self.mark = mark
+        """The newest whole slot; None if there is none."""
+
+    def write(self, mark: Mark) -> None:
+        """Return once the mark is on the disk."""
+        sequence = self._sequence + 1
+        slot = mark.encode(sequence)
+        self._file.pwrite(slot, sequence % _SLOT_COUNT * _SLOT_DISTANCE)
+        self._file.sync()
+        self._sequence = sequence
+        self.mark = mark
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_mark(files: Files) -> Mark | None:
+    """The newest whole slot, or None; changes nothing in the file."""
+    return _newest((read_file(files, MARK_NAME) or b"")[:_MARK_SIZE])[1]
+
+
+def write_first_mark(files: Files, mark: Mark) -> None:
+    """Replace the mark's file by one with only this mark, in one step."""
+    write_file(files, MARK_NAME, mark.encode(0).ljust(_MARK_SIZE, b"\x00"))
+
+
+def _newest(data: bytes) -> tuple[int, Mark | None]:
+    """Sequence and mark of the whole slot with the highest sequence; 0 and None without one."""
+    found: tuple[int, Mark | None] = (0, None)
+    for at in range(0, len(data) - _SLOT_SIZE + 1, _SLOT_DISTANCE):
+        fields = data[at : at + _FIELDS.size]
+        *head, sequence, end, log_start, anchor, checksum, entries, size = _FIELDS.unpack(fields)
+        is_whole = _CHECKSUM.unpack_from(data, at + _FIELDS.size)[0] == crc32(fields, 0)
+        if tuple(head) == _HEAD and is_whole and (found[1] is None or sequence > found[0]):
+            found = sequence, Mark(end, log_start, anchor, checksum, size, entries)
+    return found
 
 
 class Durability:
-    """Owns the mark and the log checksums; the log is durable up to `end`."""
+    """Owns the mark and the log checksums; the log is durable up to `end`.
+
+    A log in memory is never durable: it counts as durable up to its end.
+    """
 
     def __init__(
         self,
         log: CommitLog,
         mark_file: MarkFile,
         checksum_file: LogChecksumFile,
-        checksum_range_size: int,
+        config: StoreConfig,
     ) -> None:
-        mark = mark_file.mark
-        assert mark is not None
+        assert mark_file.mark is not None
         self._log = log
         self._mark_file = mark_file
         self._checksum_file = checksum_file
-        self._seal_size = checksum_range_size
-        self._mark: Mark = mark
+        self._config = config
+        self._mark = mark_file.mark
         self._lock = threading.Lock()
         self._failure: StorageError | None = None
 
     @property
     def end(self) -> int:
-        return self._mark.end
+        return self._log.end if self._config.is_memory else self._mark.end
 
     def sync(self) -> int:
         """Make everything appended so far durable; returns the durable end.
@@ -48,6 +146,8 @@ class Durability:
             StorageError: for good. After a failed fsync the content of the disk is unknown, and
                 the next fsync would wrongly succeed. So nothing is acknowledged until a restart.
         """
+        if self._config.is_memory:
+            return self._log.end
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -63,14 +163,12 @@ class Durability:
     def move_log_start(self, log_start: int) -> None:
         """Return once the mark on the disk has this start; then older files may be removed."""
         with self._lock:
-            mark = replace(self._mark, log_start=log_start)
-            self._mark_file.write(mark)
-            self._mark = mark
+            self._write(replace(self._mark, log_start=log_start))
 
     def repeat_mark(self) -> None:
         """Write the mark into the other slot, too: a closed store then survives a damaged slot."""
         with self._lock:
-            self._mark_file.write(self._mark)
+            self._write(self._mark)
 
     def close(self) -> None:
         self._mark_file.close()
@@ -85,9 +183,11 @@ class Durability:
             piece_end = min(end, segment_end)
             checksum = crc32(self._log.view(position, piece_end - position), checksum)
             position = piece_end
-            if position == segment_end or position - anchor >= self._seal_size:
+            if position == segment_end or position - anchor >= self._config.checksum_range_size:
                 self._checksum_file.append(LogChecksum(anchor, position, checksum))
                 anchor, checksum = position, 0
-        mark = replace(mark, end=end, anchor=anchor, checksum=checksum)
+        self._write(replace(mark, end=end, anchor=anchor, checksum=checksum))
+
+    def _write(self, mark: Mark) -> None:
         self._mark_file.write(mark)
         self._mark = mark

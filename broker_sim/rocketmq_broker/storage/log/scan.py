@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -22,20 +21,18 @@ from rocketmq_arrow.decode.layout import (
     read_layout,
 )
 from rocketmq_arrow.decode.property_scan import PropertyScan
-from rocketmq_arrow.kernels.gather import Bytes, Positions, as_text, numbers_at, take_binary
+from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions, as_text, numbers_at, take_binary
 from rocketmq_arrow.kernels.java_hashes import java_hashes
 from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.log.blank_records import BLANK_TOPIC
-from rocketmq_broker.storage.log.commit_log import FILLER, FILLER_MAGIC
-from rocketmq_broker.storage.queues.due_times import SCHEDULE_TOPIC, entry_hashes
+from rocketmq_broker.storage.log.commit_log import FILLER, FILLER_MAGIC, RECORD_HEAD
+from rocketmq_broker.storage.queues.consume_queue import SCHEDULE_TOPIC, entry_hashes
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.records.properties import TAGS
 from rocketmq_wire.records.record import RECORD_SIZE_MIN
 
 ROWS_PER_CHUNK: Final = 16_384
 """Number of records whose columns fit in the processor's cache."""
-RECORD_HEAD: Final = struct.Struct(">iI")
-"""A record's size and magic number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,36 +141,39 @@ def columns_of(layout: Layout, base: int, dead_before: Mapping[str, int]) -> Sca
     )
 
 
-def whole_prefix(data: Bytes, base: int) -> Chain:
+def whole_prefix(data: Bytes, base: int) -> tuple[Chain, Layout]:
     """The sound records at the start of a torn tail."""
-    chain = chain_of(data)
-    layout, damaged = read_layout(data, chain.starts, chain.sizes, None)
-    if len(damaged):
-        # The records before it may be torn, too: a crash loses pages in any order.
-        chain = chain.first(int(damaged[0]))
-        layout, _ = read_layout(data, chain.starts, chain.sizes, None)
-    count = sound_count(layout, base)
+    chain, layout = sound_prefix(data, base)
     topic_starts = layout.topic_start + 1 + _is_v2(layout)
     columns = (topic_starts, layout.text_start, layout.text_end)
-    rows = zip(*(column[:count].tolist() for column in columns), strict=True)
-    view = layout.data.data
-    for row, (topic, text, text_end) in enumerate(rows):
+    view = data.data
+    for row, bounds in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        topic, text, text_end = bounds
         if _has_hole(bytes(view[topic : text - 2]), bytes(view[text:text_end])):
-            return chain.first(row)
-    return chain.first(count)
+            return chain.first(row), layout.rows(slice(row))
+    return chain, layout
 
 
-def sound_count(layout: Layout, base: int) -> int:
-    """Number of records before the first of another log position, or with a damaged body."""
-    wrong = np.flatnonzero(layout.int64(PHYSICAL_OFFSET_AT) != layout.starts + base)
-    count = int(wrong[0]) if len(wrong) else len(layout.starts)
-    checksums = (layout.int32(CRC_AT) & CRC_MASK).tolist()
+def sound_prefix(
+    data: Bytes, base: int, position: int = 0, count_max: int | None = None
+) -> tuple[Chain, Layout]:
+    """The records from a position on, before the first that is damaged."""
+    chain = chain_of(data, position, count_max)
+    layout, damaged = read_layout(data, chain.starts, chain.sizes, None)
+    # The records before a damaged one may be torn, too: a crash loses pages in any order.
+    wrong = np.flatnonzero(~are_sound(layout, base))
+    count = min((int(rows[0]) for rows in (damaged, wrong) if len(rows)), default=len(layout))
+    return chain.first(count), layout.rows(slice(count))
+
+
+def are_sound(layout: Layout, base: int) -> Mask:
+    """True for records of their own log position, with a body that has its checksum."""
     view = layout.data.data
-    bodies = zip(layout.body_start[:count].tolist(), layout.body_end[:count].tolist(), strict=True)
-    for row, (begin, end) in enumerate(bodies):
-        if crc32(view[begin:end], 0) & CRC_MASK != checksums[row]:
-            return row
-    return count
+    bodies = zip(layout.body_start.tolist(), layout.body_end.tolist(), strict=True)
+    checksums = np.array([crc32(view[begin:end], 0) for begin, end in bodies], np.int64)
+    is_sound: Mask = (checksums & CRC_MASK) == (layout.int32(CRC_AT) & CRC_MASK)
+    is_sound &= layout.int64(PHYSICAL_OFFSET_AT) == layout.starts + base
+    return is_sound
 
 
 def _has_hole(topic: bytes, properties: bytes) -> bool:
@@ -233,9 +233,9 @@ def topics_of(layout: Layout) -> tuple[list[str], npt.NDArray[np.int64]]:
     return encoded.dictionary.to_pylist(), codes
 
 
-def _is_v2(layout: Layout) -> npt.NDArray[np.bool_]:
+def _is_v2(layout: Layout) -> Mask:
     """True for records whose topic's size takes two bytes."""
-    is_v2: npt.NDArray[np.bool_] = numbers_at(layout.data, layout.starts + 4, ">u4") == MAGIC_V2
+    is_v2: Mask = numbers_at(layout.data, layout.starts + 4, ">u4") == MAGIC_V2
     return is_v2
 
 

@@ -1,6 +1,6 @@
 """Consume queues: for each queue the position, size and tag hash of its records, 20 bytes an entry.
 
-    i64 log position   i32 record size   i64 tag hash          entry of offset n at byte 20 * n
+    i64 log position   i32 record size   i64 tag hash, or due time     offset n is at byte 20 * n
 
 A queue's entries are kept in files of `entries_per_file` entries, named by the byte they begin at.
 They are derived from the log: written when records are published, on the disk after a checkpoint.
@@ -9,6 +9,7 @@ They are derived from the log: written when records are published, on the disk a
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -26,6 +27,15 @@ BLANK_ENTRY_SIZE: Final = 2**31 - 1
 """Record size in an entry without a message: before a queue's first message, or in a hole."""
 _OPEN_FILES_MAX: Final = 200
 """Most handles kept open: far below the usual limit of 1,024."""
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+_SECOND, _MINUTE, _HOUR = 1_000, 60_000, 3_600_000
+DELAYS_MS: Final = (
+    *(seconds * _SECOND for seconds in (1, 5, 10, 30)),
+    *(minutes * _MINUTE for minutes in (*range(1, 11), 20, 30)),
+    *(hours * _HOUR for hours in (1, 2)),
+)
+"""Delays by level. Levels count from 1; the queue of a level has the index below it."""
 
 Entries = npt.NDArray[np.void]
 QueueKey = tuple[str, int]
@@ -60,6 +70,30 @@ def blank_entries(count: int, position: int) -> Entries:
     )
 
 
+def entry_hashes(
+    topic: str,
+    queue_index: int | npt.NDArray[np.int64],
+    store_ms: int | npt.NDArray[np.int64],
+    tag_hashes: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """The third field of the entries of one topic's records.
+
+    Entries of delayed messages hold the due time instead of the tag's hash: RocketMQ delivers by
+    it, and would take every message with a tag's hash there as due.
+    """
+    if topic != SCHEDULE_TOPIC:
+        return tag_hashes
+    levels = np.clip(queue_index, 0, len(DELAYS_MS) - 1)
+    due_ms = np.array(DELAYS_MS, np.int64)[levels] + store_ms
+    return np.broadcast_to(due_ms, len(tag_hashes))
+
+
+def written(entries: Entries) -> Entries:
+    """A file's entries before its unused end, which is zeros."""
+    unused = np.flatnonzero(entries["size"] <= 0)
+    return entries[: int(unused[0])] if len(unused) else entries
+
+
 def read_entries(files: Files, directory: str) -> Iterator[tuple[int, Entries]]:
     """First offset and entries of each file of a queue, as far as they are written."""
     for name in files.names(directory):
@@ -78,6 +112,8 @@ class OpenFiles:
         self._count_max = count_max
         self._open: OrderedDict[str, File] = OrderedDict()
         self._lock = threading.RLock()
+        self.dirty: set[str] = set()
+        """Files written since the last checkpoint."""
 
     def pread(self, name: str, size: int, position: int) -> bytes:
         """Read up to `size` bytes. Raises MissingFileError."""
@@ -88,16 +124,26 @@ class OpenFiles:
         """Write; a missing file is created with `file_size` zeros."""
         with self._lock:
             self._get(name, file_size).pwrite(data, position)
+            self.dirty.add(name)
+
+    def take_dirty(self) -> set[str]:
+        """The dirty files, which count as synced from now on."""
+        with self._lock:
+            taken = self.dirty
+            self.dirty = set()
+            return taken
 
     def close_below(self, directory: str) -> None:
         """Close all files below a directory, before they are removed."""
         with self._lock:
-            for name in [name for name in self._open if name.startswith(directory + "/")]:
-                self._open.pop(name).close()
+            for name in [*self._open, *self.dirty]:
+                if name.startswith(directory + "/"):
+                    self.close_file(name)
 
     def close_file(self, name: str) -> None:
         """Close one file, before it is removed."""
         with self._lock:
+            self.dirty.discard(name)
             file = self._open.pop(name, None)
             if file is not None:
                 file.close()
@@ -139,8 +185,6 @@ class QueueIndex:
         self.next = 0
         self.holes: tuple[Bounds, ...] = ()
         """Offsets whose messages a repair gave up, ascending."""
-        self.dirty_files: set[str] = set()
-        """Files written since the last checkpoint."""
         self._files = open_files
         self._entries_per_file = entries_per_file
 
@@ -154,14 +198,12 @@ class QueueIndex:
         while len(entries):
             begin = offset % self._entries_per_file
             count = min(len(entries), self._entries_per_file - begin)
-            name = self.file_name(offset)
             self._files.pwrite(
-                name,
+                self.file_name(offset),
                 entries[:count].view(np.uint8).data,
                 begin * ENTRY.itemsize,
                 file_size=self._entries_per_file * ENTRY.itemsize,
             )
-            self.dirty_files.add(name)
             offset, entries = offset + count, entries[count:]
 
     def read(self, start: int, end: int) -> Entries:
@@ -196,11 +238,5 @@ class QueueIndex:
 
     def first_at_or_after(self, position: int) -> int:
         """The first offset whose record is at or behind a log position; `end` if there is none."""
-        low, high = self.start, self.end
-        while low < high:
-            middle = (low + high) // 2
-            if self.position_of(middle) < position:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        offsets = range(self.start, self.end)
+        return self.start + bisect_left(offsets, position, key=self.position_of)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rocketmq_broker.storage.disk.files import Files, join
+from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.queues.consume_queue import (
     QUEUE_DIRECTORY,
     Entries,
@@ -119,7 +120,9 @@ class QueueTable:
             name for name in self._directories if name.rpartition("/")[0] not in directories
         }
         for directory in directories:
-            remove_tree(self._files, directory)
+            for name in self._files.names(directory):
+                remove_queue(self._files, join(directory, name))
+            self._files.remove_directory(directory)
         self._files.sync_directory(QUEUE_DIRECTORY)
 
     def forget(self) -> None:
@@ -140,11 +143,11 @@ class QueueTable:
         self.dirty_directories.update((QUEUE_DIRECTORY, topic_directory))
 
 
-def remove_tree(files: Files, directory: str) -> None:
-    """Remove a topic's directory with its queues."""
-    for queue_name in files.names(directory):
-        queue_directory = join(directory, queue_name)
-        for name in files.names(queue_directory):
-            files.unlink(join(queue_directory, name))
-        files.remove_directory(queue_directory)
-    files.remove_directory(directory)
+def remove_queue(files: Files, directory: str) -> None:
+    """Remove a queue's directory, or a file in its place, which this broker did not write."""
+    try:
+        for name in files.names(directory):
+            files.unlink(join(directory, name))
+        files.remove_directory(directory)
+    except StorageError:
+        files.unlink(directory)

@@ -7,10 +7,8 @@ from contextlib import closing
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rocketmq_broker.storage.disk.files import Files, join
-from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.log.commit_log import CommitLog
 from rocketmq_broker.storage.log.scan import QueueRows, Scanned
 from rocketmq_broker.storage.queues.consume_queue import (
@@ -26,7 +24,7 @@ from rocketmq_broker.storage.queues.consume_queue import (
 from rocketmq_broker.storage.queues.derived import Derived
 from rocketmq_broker.storage.queues.lite_queues import queue_directories, served_topics
 from rocketmq_broker.storage.queues.lost_messages import Holes
-from rocketmq_broker.storage.queues.queue_table import QueueTable
+from rocketmq_broker.storage.queues.queue_table import QueueTable, remove_queue
 from rocketmq_wire.model import Bounds
 
 _HEAD_SIZE: Final = 28
@@ -81,7 +79,9 @@ class QueueRecovery:
         """Number of records before the first whose offset does not follow its queue's end."""
         count = len(scanned.positions)
         for part in scanned.queues:
-            wrong = np.flatnonzero(part.offsets != self._expected_offsets(part))
+            start, total = self._expected(part), len(part.offsets)
+            expected = self._holes.offsets_from(part.topic, part.queue_index, start, total)
+            wrong = np.flatnonzero(part.offsets != expected)
             if len(wrong):
                 count = min(count, int(part.rows[wrong[0]]))
         return count
@@ -164,12 +164,8 @@ class QueueRecovery:
             if self._dead_before.get(topic, -1) < derived.position
         }
 
-    def _expected_offsets(self, part: QueueRows) -> npt.NDArray[np.int64]:
-        """The offsets that records have if they follow the end of their queue."""
-        start, count = self._expected(part), len(part.offsets)
-        return self._holes.offsets_from(part.topic, part.queue_index, start, count)
-
     def _expected(self, part: QueueRows) -> int:
+        """The offset of the first record if it follows the end of its queue."""
         queue = self._queues.get(part.topic, part.queue_index)
         if queue is not None:
             return queue.next
@@ -194,7 +190,7 @@ class QueueRecovery:
                 return False
             file.resize(used * ENTRY.itemsize)
             file.resize(self._queues.entries_per_file * ENTRY.itemsize)
-        queue.dirty_files.add(last_name)
+        self._queues.open_files.dirty.add(last_name)
         return self._is_entry_of(queue, queue.end - 1, position)
 
     def _is_entry_of(self, queue: QueueIndex, offset: int, position: int) -> bool:
@@ -241,11 +237,5 @@ class QueueRecovery:
     def _remove(self, topic: str, name: str) -> None:
         directory = join(QUEUE_DIRECTORY, topic, name)
         self._queues.open_files.close_below(directory)
-        for file in self._files.names(directory):
-            self._files.unlink(join(directory, file))
-        try:
-            self._files.remove_directory(directory)
-        except StorageError:
-            # It is a file, which this broker did not write.
-            self._files.unlink(directory)
+        remove_queue(self._files, directory)
         self._queues.dirty_directories.update((QUEUE_DIRECTORY, join(QUEUE_DIRECTORY, topic)))

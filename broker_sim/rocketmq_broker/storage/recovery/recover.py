@@ -1,7 +1,7 @@
 """Opens a store: creates a new one, or recovers an old one.
 
     1. compare the log up to the mark with its checksums; the broker does not start if they differ.
-       Of a large log only the newest part is compared; `unverified_log` compares the rest later
+       Of a large log only the newest part is compared; `UnverifiedLog` compares the rest later
     2. read queues from their files as far as those were synced, and the rest from the log
     3. keep whole records behind the mark, and cut what is torn behind them
     4. make everything kept durable and marked, before any client sees it
@@ -11,36 +11,66 @@ Another crash may interrupt any step: the next start repeats it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from rocketmq_arrow.decode.layout import read_layout
 from rocketmq_broker.storage.adoption.adopt import adopt, is_written_by_rocketmq
-from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY, TOPICS, Configs
-from rocketmq_broker.storage.disk.files import File, Files, file_size
-from rocketmq_broker.storage.errors import DamagedStoreError, MissingFileError, StorageError
+from rocketmq_broker.storage.disk.config_files import (
+    CONFIG_DIRECTORY,
+    CONSUMER_OFFSETS,
+    OFFSET_TABLE,
+    TOPICS,
+    Configs,
+    Table,
+    table_of,
+)
+from rocketmq_broker.storage.disk.files import File, Files, file_size, names_in_directory
+from rocketmq_broker.storage.errors import (
+    DamagedStoreError,
+    DataDirectoryError,
+    MissingFileError,
+    StorageError,
+)
 from rocketmq_broker.storage.keys.key_index import INDEX_DIRECTORY, KeyIndex
-from rocketmq_broker.storage.log.commit_log import CommitLog
-from rocketmq_broker.storage.log.durability import Durability
-from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, MarkFile
-from rocketmq_broker.storage.log.log_checksums import LogChecksum, LogChecksumFile
+from rocketmq_broker.storage.log.commit_log import (
+    LOG_DIRECTORY,
+    CommitLog,
+    Segment,
+    log_damage,
+    segment_name,
+    segment_starts,
+)
+from rocketmq_broker.storage.log.durability import MARK_NAME, Durability, Mark, MarkFile
+from rocketmq_broker.storage.log.log_checksums import (
+    LOG_CHECKSUMS_NAME,
+    LogChecksum,
+    LogChecksumFile,
+)
 from rocketmq_broker.storage.log.scan import columns_of, scan, split_filler, whole_prefix
-from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, Segment, segment_name, segment_starts
 from rocketmq_broker.storage.log.verification import verify
 from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY
-from rocketmq_broker.storage.queues.derived import Derived, load_derived, save_derived
-from rocketmq_broker.storage.queues.lite_queues import is_lite_parent, lite_topic_counts
+from rocketmq_broker.storage.queues.derived import (
+    CHECKPOINT_NAME,
+    DERIVED_NAME,
+    Derived,
+    load_derived,
+    save_derived,
+)
+from rocketmq_broker.storage.queues.lite_queues import (
+    is_lite_parent,
+    is_lite_queue,
+    lite_topic_counts,
+    parent_of,
+)
 from rocketmq_broker.storage.queues.lost_messages import load_holes, save_holes
 from rocketmq_broker.storage.queues.queue_table import QueueTable
-from rocketmq_broker.storage.recovery.offset_recovery import clamp_committed_offsets
 from rocketmq_broker.storage.recovery.queue_recovery import QueueRecovery
 from rocketmq_broker.storage.settings import (
     PLAN_NAME,
-    Adoption,
     LiteParent,
     RecoveryReport,
     StoreConfig,
@@ -51,6 +81,15 @@ from rocketmq_wire.model import Bounds
 LOCK_NAME: Final = "lock"
 ABORT_NAME: Final = "abort"
 _ZEROS_STEP: Final = 1024 * 1024
+# Only a broker's directory has one of these.
+_BROKER_NAMES: Final = frozenset({LOG_DIRECTORY, QUEUE_DIRECTORY, MARK_NAME, LOG_CHECKSUMS_NAME})
+# A broker that ended during its first start may have left only these.
+_EARLY_NAMES: Final = frozenset(
+    {ABORT_NAME, CHECKPOINT_NAME, CONFIG_DIRECTORY, DERIVED_NAME, INDEX_DIRECTORY, LOCK_NAME}
+)
+# File systems and desktops create these in any directory.
+_SYSTEM_NAMES: Final = frozenset({"lost+found", ".DS_Store", ".directory"})
+_SHOWN_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +135,8 @@ def recover(files: Files, config: StoreConfig, lock: File) -> Recovered:
         lock.sync()
     with ExitStack() as opened:
         mark_file = opened.enter_context(closing(_open_mark(files, config)))
-        recovery = _Recovery(files, config, mark_file, opened)
-        recovered = recovery.run(was_clean=was_clean, adopted=adopted)
+        report = RecoveryReport(was_clean=was_clean, adopted=adopted)
+        recovered = _Recovery(files, config, mark_file, report, opened).run()
         # From here on the store closes the files.
         opened.pop_all()
         return recovered
@@ -120,93 +159,80 @@ def _open_mark(files: Files, config: StoreConfig) -> MarkFile:
         if has_log:
             mark_file.close()
             raise DamagedStoreError(MARK_NAME, 0, "the durable mark is unreadable", 1, 0)
-        mark_file.write(
-            Mark(
-                end=0,
-                log_start=0,
-                anchor=0,
-                checksum=0,
-                segment_size=config.segment_size,
-                queue_file_entries=config.queue_file_entries,
-            )
-        )
+        mark_file.write(Mark.at_anchor(0, 0, config.segment_size, config.queue_file_entries))
         files.sync_directory("")
     return mark_file
 
 
 class _Recovery:
-    """One opening."""
+    """One opening, which fills the report."""
 
     def __init__(
-        self, files: Files, config: StoreConfig, mark_file: MarkFile, opened: ExitStack
+        self,
+        files: Files,
+        config: StoreConfig,
+        mark_file: MarkFile,
+        report: RecoveryReport,
+        opened: ExitStack,
     ) -> None:
         assert mark_file.mark is not None
         self._files = files
         self._config = config
         self._mark_file = mark_file
         self._mark = mark_file.mark
-        self._configs = Configs(files)
-        self._removed: list[str] = []
-        self._scanned_count = 0
-        self._kept_count = 0
-        self._store_ms = 0
+        self._report = report
         self._opened = opened
+        self._configs = Configs(files)
+        self._store_ms = 0
+        self._log = CommitLog(files, self._mark.segment_size, self._segments(), self._mark.end)
+        opened.callback(self._log.close)
+        self._queues = QueueTable(files, self._mark.queue_file_entries)
+        opened.callback(self._queues.close)
 
-    def run(self, *, was_clean: bool, adopted: Adoption | None) -> Recovered:
-        files, mark = self._files, self._mark
-        self._log = CommitLog(files, mark.segment_size, self._segments(), mark.end)
-        self._opened.callback(self._log.close)
+    def run(self) -> Recovered:
+        mark, report = self._mark, self._report
         derived = self._load_derived()
-        scan_start = mark.log_start if derived is None else derived.position
         checksum_file = LogChecksumFile(
-            files, log_start=mark.log_start, anchor=mark.anchor, create=True
+            self._files, log_start=mark.log_start, anchor=mark.anchor, create=True
         )
         self._opened.callback(checksum_file.close)
         checksums = checksum_file.checksums
+        scan_start = mark.log_start if derived is None else derived.position
         verify_start = min(scan_start, mark.end - self._config.verified_size)
-        verified_size = verify(self._log, mark, checksums, start=verify_start)
+        report.verified_size = verify(self._log, mark, checksums, start=verify_start)
 
-        queues = QueueTable(files, mark.queue_file_entries)
-        self._opened.callback(queues.close)
-        holes = load_holes(files)
-        kept_holes = holes.living(mark.log_start, self._configs.dead_before)
+        holes = load_holes(self._files)
+        dead_before = self._configs.dead_before
+        kept_holes = holes.living(mark.log_start, dead_before)
         recovery = QueueRecovery(
-            files, self._log, queues, self._configs.dead_before, kept_holes.served()
+            self._files, self._log, self._queues, dead_before, kept_holes.served()
         )
         if derived is None or derived.is_rebuilding or not recovery.adopt(derived):
             scan_start = mark.log_start
             if verify_start > scan_start:
-                verified_size += verify(self._log, mark, checksums, start=scan_start)
+                report.verified_size += verify(self._log, mark, checksums, start=scan_start)
                 verify_start = scan_start
             derived = self._discard_queues(recovery, derived)
         self._store_ms = derived.store_ms
         self._read_acknowledged(recovery, max(scan_start, mark.log_start))
         end = self._read_tail(recovery)
-        cut_size = 0 if was_clean and adopted is None else self._cut(end)
+        if not report.was_clean or report.adopted is not None:
+            report.cut_size = self._cut(end)
         self._log.end = end
 
         durability = self._make_durable(checksum_file)
         recovery.finish(end)
         if list(kept_holes) != list(holes):
-            save_holes(files, kept_holes)
+            save_holes(self._files, kept_holes)
         self._configs.clamp_dead(log_start=mark.log_start, log_end=end)
-        index, index_position = self._open_index(queues, derived)
-        report = RecoveryReport(
-            was_clean=was_clean,
-            log_start=self._log.start,
-            log_end=end,
-            kept_records=self._kept_count,
-            cut_size=cut_size,
-            scanned_records=self._scanned_count,
-            verified_size=verified_size,
-            removed_files=tuple(self._removed),
-            clamped_offsets=clamp_committed_offsets(self._configs, queues),
-            adopted=adopted,
-            lite_parents=tuple(self._lite_parents(queues)),
-        )
+        index, index_position = self._open_index(derived)
+        report.log_start = self._log.start
+        report.log_end = end
+        report.clamped_offsets = clamp_committed_offsets(self._configs, self._queues)
+        report.lite_parents = tuple(self._lite_parents())
         return Recovered(
             log=self._log,
-            queues=queues,
+            queues=self._queues,
             index=index,
             index_position=index_position,
             durability=durability,
@@ -221,9 +247,7 @@ class _Recovery:
         """Bring the kept log to the disk, after the file that marks the store as open."""
         self._files.open(ABORT_NAME, create=True).close()
         self._files.sync_directory("")
-        durability = Durability(
-            self._log, self._mark_file, checksum_file, self._config.checksum_range_size
-        )
+        durability = Durability(self._log, self._mark_file, checksum_file, self._config)
         durability.sync()
         return durability
 
@@ -262,15 +286,13 @@ class _Recovery:
         segments = []
         base = start
         while base < mark.end or base in found:
-            name = segment_name(base)
-            if base not in found:
-                reason = "a file of acknowledged log is missing"
-                raise DamagedStoreError(name, 0, reason, min(size, mark.end - base), 0)
             acknowledged = min(size, mark.end - base)
-            found_size = file_size(self._files, name)
+            if base not in found:
+                raise log_damage(base, size, "a file of acknowledged log is missing", acknowledged)
+            found_size = file_size(self._files, segment_name(base))
             if found_size < acknowledged:
                 reason = "a file of acknowledged log is too short"
-                raise DamagedStoreError(name, found_size, reason, acknowledged, found_size)
+                raise log_damage(base + found_size, size, reason, acknowledged, found_size)
             segments.append(Segment(self._files, base, size, create=False))
             base += size
         for other in found:
@@ -295,14 +317,12 @@ class _Recovery:
                     if count < len(scanned.positions):
                         at = int(scanned.positions[count])
                         reason = "the record does not follow the end of its queue"
-                        raise DamagedStoreError(segment.name, at - segment.start, reason, 0, 0)
+                        raise log_damage(at, segment.size, reason)
                     recovery.add(scanned, count)
-                    self._scanned_count += count
+                    self._report.scanned_records += count
                     self._store_ms = max(self._store_ms, scanned.newest_ms)
             except CorruptRecordError as error:
-                raise DamagedStoreError(
-                    segment.name, position - segment.start, str(error), 0, 0
-                ) from error
+                raise log_damage(position, segment.size, str(error)) from error
             position = end
 
     def _read_tail(self, recovery: QueueRecovery) -> int:
@@ -312,14 +332,12 @@ class _Recovery:
             segment = self._log.segment_at(position)
             if segment is None:
                 return position
-            data = segment.bytes[position - segment.start :]
-            chain = whole_prefix(data, position)
+            chain, layout = whole_prefix(segment.bytes[position - segment.start :], position)
             if len(chain.starts):
-                layout, _ = read_layout(data, chain.starts, chain.sizes, None)
                 scanned = columns_of(layout, position, self._configs.dead_before)
                 count = recovery.following_count(scanned)
                 recovery.add(scanned, count)
-                self._kept_count += count
+                self._report.kept_records += count
                 self._store_ms = max(self._store_ms, scanned.newest_ms)
                 chain = chain.first(count)
             if not chain.has_filler:
@@ -342,19 +360,19 @@ class _Recovery:
             cut_size += _used_size(last.bytes[end - last.start :])
             last.clear_from(end)
             last.sync()
-        if self._removed:
+        if self._report.removed_files:
             self._files.sync_directory(LOG_DIRECTORY)
         return cut_size
 
-    def _open_index(self, queues: QueueTable, derived: Derived) -> tuple[KeyIndex, int]:
+    def _open_index(self, derived: Derived) -> tuple[KeyIndex, int]:
         slots, entries = self._config.index_slot_count, self._config.index_entry_count
         if derived.index_files:
             slots, entries = derived.index_slots, derived.index_entries
-        index = KeyIndex(self._files, queues.open_files, slots=slots, entries=entries)
+        index = KeyIndex(self._files, self._queues.open_files, slots=slots, entries=entries)
         position = derived.index_position if index.load(derived.index_files) else 0
         return index, max(position, self._log.start)
 
-    def _lite_parents(self, queues: QueueTable) -> Iterator[LiteParent]:
+    def _lite_parents(self) -> Iterator[LiteParent]:
         """The topics that have lite topics, or may have them."""
         counts = lite_topic_counts(self._files)
         topics = self._configs.load_table(TOPICS)
@@ -362,12 +380,14 @@ class _Recovery:
             name for name, config in topics.items() if is_lite_parent(config.get("attributes"))
         ]
         for topic in sorted({*counts, *declared}):
-            messages = sum(queue.end - queue.start for queue in queues if queue.topic == topic)
+            messages = sum(
+                queue.end - queue.start for queue in self._queues if queue.topic == topic
+            )
             yield LiteParent(topic, counts[topic], messages)
 
     def _remove(self, name: str) -> None:
         self._files.unlink(name)
-        self._removed.append(name)
+        self._report.removed_files += (name,)
 
 
 def _used_size(data: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> int:
@@ -379,3 +399,60 @@ def _used_size(data: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> int:
             break
         used = begin + int(found[-1]) + 1
     return used
+
+
+def clamp_committed_offsets(configs: Configs, queues: QueueTable) -> tuple[str, ...]:
+    """Limit `consumerOffset.json` to what the log holds; returns the changed `topic@group/queue`.
+
+    Offsets before a queue's start stay: the group learns that its messages have expired. Offsets
+    of lite queues stay, too: their ends are not known here.
+    """
+    content = configs.load(CONSUMER_OFFSETS)
+    topics = configs.load_table(TOPICS)
+    changed = []
+    kept: Table = {}
+    for key, offsets in table_of(CONSUMER_OFFSETS, content).items():
+        topic = key.partition("@")[0]
+        is_deleted = parent_of(topic) not in topics and _is_of(topic, configs.dead_before)
+        for index, text in offsets.items():
+            offset = int(str(text))
+            queue = queues.get(topic, int(index))
+            end = queue.end if queue is not None else 0
+            if is_lite_queue(topic):
+                end = offset
+            if is_deleted or offset > end:
+                changed.append(f"{key}/{index}")
+            if not is_deleted:
+                kept.setdefault(key, {})[str(index)] = min(offset, end)
+    if changed:
+        configs.save(CONSUMER_OFFSETS, {**content, OFFSET_TABLE: kept})
+    return tuple(changed)
+
+
+def delete_committed_offsets(configs: Configs, topics: Collection[str]) -> None:
+    """Return once the disk has no group's offsets in these topics, or in their lite queues."""
+    content = configs.load(CONSUMER_OFFSETS)
+    table = table_of(CONSUMER_OFFSETS, content)
+    kept = {key: value for key, value in table.items() if not _is_of(key.partition("@")[0], topics)}
+    if len(kept) < len(table):
+        configs.save(CONSUMER_OFFSETS, {**content, OFFSET_TABLE: kept})
+
+
+def _is_of(name: str, topics: Collection[str]) -> bool:
+    """True for one of these topics, and for a lite queue of one."""
+    return name in topics or parent_of(name) in topics
+
+
+def check_data_directory(name: str) -> None:
+    """Raise DataDirectoryError if a directory is not writable, or holds other files.
+
+    A directory that does not exist yet is accepted if it can be created.
+    """
+    names = set(names_in_directory(name)) - _SYSTEM_NAMES
+    known = _BROKER_NAMES | _EARLY_NAMES
+    brokers = {entry for entry in names if entry.removesuffix(".tmp") in known}
+    if names & _BROKER_NAMES or names == brokers:
+        return
+    others = sorted(names - brokers)
+    shown = ", ".join(others[:_SHOWN_MAX]) + (", ..." if len(others) > _SHOWN_MAX else "")
+    raise DataDirectoryError(name, f"it holds other files ({shown}) and no broker's data")

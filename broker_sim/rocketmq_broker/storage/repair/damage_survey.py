@@ -15,13 +15,13 @@ from typing import Final
 from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.config_files import Configs
 from rocketmq_broker.storage.disk.files import Files
-from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, read_mark
+from rocketmq_broker.storage.log.commit_log import segment_name
+from rocketmq_broker.storage.log.durability import MARK_NAME, Mark, read_mark
 from rocketmq_broker.storage.log.log_checksums import (
     LOG_CHECKSUMS_NAME,
     LogChecksum,
     read_log_checksums,
 )
-from rocketmq_broker.storage.log.segment import segment_name
 from rocketmq_broker.storage.queues.derived import Derived, load_derived
 from rocketmq_broker.storage.queues.lost_messages import load_holes
 from rocketmq_broker.storage.repair.listed_messages import ListedMessages
@@ -151,14 +151,8 @@ def _estimated_mark(files: Files, derived: Derived | None) -> Mark:
     log = LogFiles(files, LogFiles.size_of(files))
     log_start = log.found[0] if log.found else 0
     checksums = read_log_checksums(files, anchor=2**62)
-    mark = Mark(
-        end=log.end,
-        log_start=log_start,
-        anchor=log.end,
-        checksum=0,
-        segment_size=log.segment_size,
-        queue_file_entries=ListedMessages.entries_per_file(files),
-    )
+    entries_per_file = ListedMessages.entries_per_file(files)
+    mark = Mark.at_anchor(log.end, log_start, log.segment_size, entries_per_file)
     end = max(
         log_start,
         derived.position if derived is not None else 0,

@@ -14,27 +14,25 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketmq_arrow.decode.layout import (
-    CRC_AT,
-    CRC_MASK,
-    PHYSICAL_OFFSET_AT,
     QUEUE_OFFSET_AT,
     read_layout,
 )
-from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.files import Files
 from rocketmq_broker.storage.errors import DamagedStoreError
-from rocketmq_broker.storage.log.durable_mark import MARK_NAME, Mark, read_mark
+from rocketmq_broker.storage.log.commit_log import LOG_DIRECTORY, segment_name
+from rocketmq_broker.storage.log.durability import MARK_NAME, Mark, read_mark
 from rocketmq_broker.storage.log.log_checksums import (
     LogChecksum,
     read_log_checksums,
     require_checksums,
 )
-from rocketmq_broker.storage.log.segment import LOG_DIRECTORY, segment_name
+from rocketmq_broker.storage.log.scan import are_sound
 from rocketmq_broker.storage.queues.consume_queue import (
     BLANK_ENTRY_SIZE,
     Entries,
     QueueKey,
     read_entries,
+    written,
 )
 from rocketmq_broker.storage.queues.derived import DERIVED_NAME, load_derived
 from rocketmq_broker.storage.queues.lite_queues import queue_directories
@@ -137,8 +135,7 @@ def _inspect_queue(
     """The damaged offsets of one queue."""
     damaged: Ranges = []
     for first, entries in read_entries(files, directory):
-        unused = np.flatnonzero(entries["size"] <= 0)
-        used = entries[: int(unused[0])] if len(unused) else entries
+        used = written(entries)
         for begin in range(0, len(used), _ENTRIES_PER_STEP):
             step = used[begin : begin + _ENTRIES_PER_STEP]
             offsets = first + begin + np.arange(len(step))
@@ -174,13 +171,7 @@ def _are_sound(
         _, damaged = read_layout(data, positions[rows] - start, sizes[rows], None)
         rows = np.delete(rows, damaged)
         layout, _ = read_layout(data, positions[rows] - start, sizes[rows], None)
-        is_here = layout.int64(PHYSICAL_OFFSET_AT) == positions[rows]
-        is_here &= layout.int64(QUEUE_OFFSET_AT) == offsets[rows]
-        checksums = (layout.int32(CRC_AT) & CRC_MASK).tolist()
-        bodies = zip(layout.body_start.tolist(), layout.body_end.tolist(), strict=True)
-        for row, (begin, end) in enumerate(bodies):
-            is_here[row] &= crc32(data.data[begin:end], 0) & CRC_MASK == checksums[row]
-        sound[rows] = is_here
+        sound[rows] = are_sound(layout, start) & (layout.int64(QUEUE_OFFSET_AT) == offsets[rows])
     return sound
 
 

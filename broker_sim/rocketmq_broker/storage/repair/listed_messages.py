@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rocketmq_broker.storage.disk.files import Files
 from rocketmq_broker.storage.errors import MissingFileError
-from rocketmq_broker.storage.log.durable_mark import Mark
+from rocketmq_broker.storage.log.durability import Mark
 from rocketmq_broker.storage.queues.consume_queue import (
     BLANK_ENTRY_SIZE,
     OpenFiles,

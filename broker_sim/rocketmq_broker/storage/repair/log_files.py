@@ -11,7 +11,7 @@ import numpy as np
 from rocketmq_arrow.kernels.gather import Bytes
 from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.files import Files, file_size
-from rocketmq_broker.storage.log.segment import segment_name, segment_starts
+from rocketmq_broker.storage.log.commit_log import segment_name, segment_starts
 from rocketmq_broker.storage.repair.repair_plan import DamagedRange
 
 Say = Callable[[str], None]

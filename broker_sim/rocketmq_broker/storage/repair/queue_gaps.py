@@ -12,7 +12,7 @@ import numpy as np
 from rocketmq_arrow.decode.layout import read_layout
 from rocketmq_arrow.kernels.gather import Bytes
 from rocketmq_broker.storage.log.blank_records import BLANK_SIZE_MIN
-from rocketmq_broker.storage.log.durable_mark import Mark
+from rocketmq_broker.storage.log.durability import Mark
 from rocketmq_broker.storage.log.scan import ROWS_PER_CHUNK, QueueRows, chain_of, columns_of
 from rocketmq_broker.storage.queues.consume_queue import QueueKey
 from rocketmq_broker.storage.queues.lost_messages import Hole, Holes

@@ -14,12 +14,10 @@ from rocketmq_arrow.decode.boundaries import MAGIC_V1, MAGIC_V2
 from rocketmq_arrow.decode.layout import PHYSICAL_OFFSET_AT, read_layout
 from rocketmq_arrow.kernels.gather import Bytes
 from rocketmq_broker.storage.log.blank_records import BLANK_SIZE_MIN, BLANK_TOPIC
-from rocketmq_broker.storage.log.commit_log import FILLER, FILLER_MAGIC
-from rocketmq_broker.storage.log.durable_mark import Mark
+from rocketmq_broker.storage.log.commit_log import FILLER, FILLER_MAGIC, segment_name
+from rocketmq_broker.storage.log.durability import Mark
 from rocketmq_broker.storage.log.scan import ROWS_PER_CHUNK, chain_of, columns_of, is_filler
-from rocketmq_broker.storage.log.segment import segment_name
-from rocketmq_broker.storage.queues.consume_queue import QueueKey
-from rocketmq_broker.storage.queues.due_times import SCHEDULE_TOPIC
+from rocketmq_broker.storage.queues.consume_queue import SCHEDULE_TOPIC, QueueKey
 from rocketmq_broker.storage.repair.listed_messages import ListedMessages
 from rocketmq_broker.storage.repair.log_files import LogFiles, LogRange
 from rocketmq_broker.storage.repair.repair_plan import DamagedRange

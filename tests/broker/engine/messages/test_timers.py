@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rocketmq_arrow.encode.record_block import block_from_message
 from rocketmq_broker.engine.messages.timers import TIMER_TOPIC, due_of
-from rocketmq_broker.storage.adoption.rocketmq_configs import adopt_timers
+from rocketmq_broker.storage.adoption.adopt import adopt_timers
 from rocketmq_broker.storage.disk.config_files import TIMERS, Configs
 from rocketmq_wire.errors import BrokerError, TopicNotFoundError
 from rocketmq_wire.model import QueueId, TopicConfig

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketmq_broker import Broker, BrokerConfig
-from rocketmq_broker.storage.adoption.rocketmq_configs import adopt_lmq_offsets
+from rocketmq_broker.storage.adoption.adopt import adopt_lmq_offsets
 from rocketmq_broker.storage.disk.config_files import (
     CONSUMER_OFFSETS,
     GROUPS,

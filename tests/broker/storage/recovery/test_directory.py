@@ -15,7 +15,7 @@ import pytest
 from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_broker.storage.disk.files import OsFiles
 from rocketmq_broker.storage.errors import DataDirectoryError, StoreLockedError
-from rocketmq_broker.storage.recovery.directory import check_data_directory
+from rocketmq_broker.storage.recovery.recover import check_data_directory
 
 
 def test_an_empty_directory_and_a_missing_one_are_accepted(tmp_path: Path) -> None:

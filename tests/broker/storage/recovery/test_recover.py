@@ -194,3 +194,19 @@ def test_lost_or_damaged_derived_files_are_rebuilt(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     assert read_all(store, "orders") == bodies
     store.close()
+
+
+def test_a_stray_file_among_the_queues_is_removed_with_them(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    send(store, "orders", b"a")
+    store.close()
+    (tmp_path / "derived.json").unlink()
+    stray = tmp_path / "consumequeue" / "orders" / "notes.txt"
+    stray.write_text("written by nobody")
+    store = open_store(tmp_path)
+    assert not stray.exists()
+    assert read_all(store, "orders") == [b"a"]
+    stray.write_text("again")
+    store.delete_topic("orders")
+    assert not stray.parent.exists()
+    store.close()
