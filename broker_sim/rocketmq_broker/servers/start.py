@@ -59,21 +59,37 @@ class RunningBroker:
     def __init__(
         self,
         shell: EngineShell,
-        remoting: list[RemotingServer],
-        grpc: GrpcServer | None,
+        remoting: dict[str, RemotingServer],
         addresses: Addresses,
-        begin_grpc: Callable[[], Awaitable[GrpcServer]],
+        begin_grpc: Callable[[BoundPorts | None], Awaitable[GrpcServer]],
     ) -> None:
         self.shell = shell
         self.addresses = addresses
         self._remoting = remoting
-        self._grpc = grpc
+        """The servers of the TCP protocol, by the name of their port."""
+        self._grpc: GrpcServer | None = None
         self._begin_grpc = begin_grpc
         self._grpc_lock = asyncio.Lock()
         self._is_stopping = False
 
-    async def serve_grpc(self) -> Addresses:
-        """Serve gRPC if it is not served yet.
+    async def start(self, bound: BoundPorts, *, serves_grpc: bool) -> None:
+        """Serve, and remember the ports. A start that fails leaves nothing that runs."""
+        try:
+            ports = {name: bound.port(name) for name in self._remoting}
+            for name, server in self._remoting.items():
+                server.listen(bound.take(name))
+            if serves_grpc:
+                await self.serve_grpc(bound)
+                assert self._grpc is not None
+                ports["grpcPort"] = self._grpc.port
+            if not self.shell.config.in_memory:
+                self.shell.store.configs.save(_ADDRESSES, ports)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def serve_grpc(self, bound: BoundPorts | None = None) -> Addresses:
+        """Serve gRPC if it is not served yet, on a bound port if given.
 
         Raises ConfigError if its port is in use, and RuntimeError if the broker stops.
         """
@@ -81,7 +97,7 @@ class RunningBroker:
             if self._is_stopping:
                 raise RuntimeError("the broker stops: it serves no gRPC any more")
             if self._grpc is None:
-                self._grpc = await self._begin_grpc()
+                self._grpc = await self._begin_grpc(bound)
                 host = self.addresses.name_server.rpartition(":")[0]
                 endpoints = f"{host}:{self._grpc.port}"
                 self.addresses = replace(self.addresses, endpoints=endpoints)
@@ -90,14 +106,14 @@ class RunningBroker:
     async def stop(self) -> None:
         """Take no more requests, answer the held ones, and make everything durable."""
         self._is_stopping = True
-        for server in self._remoting:
+        for server in self._remoting.values():
             server.stop_listening()
         async with self._grpc_lock:
             pass  # Waits for a running start of gRPC, so that gRPC is stopped, too.
         await self.shell.stop_serving()
         if self._grpc is not None:
             await self._grpc.stop()
-        for server in self._remoting:
+        for server in self._remoting.values():
             await server.close()
         await self.shell.close()
 
@@ -119,66 +135,43 @@ async def start_broker(config: BrokerConfig, *, grpc_when_asked: bool = False) -
         store_host = Host(ipv4_of(advertised_host(config)), port)
         store = Store.open(files, _store_config(config, store_host), now_ms())
         try:
-            later = grpc_when_asked and config.in_memory and not config.grpc_port
-            return await _serve(config, store, store_host, bound, grpc_later=later)
+            running = _assemble(config, store, store_host, bound)
+            serves_grpc = config.grpc and not (
+                grpc_when_asked and config.in_memory and not config.grpc_port
+            )
+            if serves_grpc:
+                bound.port("grpcPort")
+            await running.shell.start()
         except BaseException:
             store.close()
             raise
+        await running.start(bound, serves_grpc=serves_grpc)
+        return running
 
 
-async def _serve(
-    config: BrokerConfig, store: Store, store_host: Host, bound: BoundPorts, *, grpc_later: bool
+def _assemble(
+    config: BrokerConfig, store: Store, store_host: Host, bound: BoundPorts
 ) -> RunningBroker:
+    """The parts of a broker, which do not run yet."""
     _LOG.info("store opened: %s", store.report)
     if store.report.lite_parents:
         parents = "; ".join(map(str, store.report.lite_parents))
         _LOG.warning("lite topics are not supported: %s. Their queue files are kept", parents)
-    identity = Identity(
-        config.broker_name,
-        config.cluster_name,
-        advertised_host(config),
-        bound.port("port"),
-        store_host,
-    )
+    host, port = advertised_host(config), bound.port("port")
+    identity = Identity(config.broker_name, config.cluster_name, host, port, store_host)
     tls_files = _tls_files(config)
     guard = make_guard(config.acl_file, config.auth_file)
-    engine = Engine(config, store, identity)
-    shell = EngineShell(engine, store, config)
-    ports = {"port": identity.port}
-    name_server_port = identity.port
+    shell = EngineShell(Engine(config, store, identity), store, config)
+    roles = {"port": Role.BOTH}
     if config.name_server_apart:
-        name_server_port = bound.port("nameServerPort")
-        ports["nameServerPort"] = name_server_port
+        roles = {"port": Role.BROKER, "nameServerPort": Role.NAME_SERVER}
+    remoting = {
+        name: RemotingServer(shell, config, role, tls_files, guard) for name, role in roles.items()
+    }
+    name_server_port = bound.port(next(reversed(roles)))
+    addresses = Addresses(host_and_port(host or "127.0.0.1", name_server_port), None)
     begin_grpc = partial(_begin_grpc, shell, config, tls_files, guard)
-    serves_grpc = config.grpc and not grpc_later
-    if serves_grpc:
-        ports["grpcPort"] = bound.port("grpcPort")
-    await shell.start()
-    remoting: list[RemotingServer] = []
-    try:
-        role = Role.BROKER if config.name_server_apart else Role.BOTH
-        remoting.append(RemotingServer(shell, config, role, tls_files, guard))
-        remoting[-1].listen(bound.take("port"))
-        if config.name_server_apart:
-            remoting.append(RemotingServer(shell, config, Role.NAME_SERVER, tls_files, guard))
-            remoting[-1].listen(bound.take("nameServerPort"))
-        grpc = None
-        if serves_grpc:
-            grpc = await begin_grpc(bound)
-            ports["grpcPort"] = grpc.port
-        if not config.in_memory:
-            store.configs.save(_ADDRESSES, ports)
-    except BaseException:
-        for server in remoting:
-            server.stop_listening()
-            await server.close()
-        await shell.stop_serving()
-        raise
-    host = identity.host or "127.0.0.1"
-    addresses = Addresses(
-        host_and_port(host, name_server_port), host_and_port(host, grpc.port) if grpc else None
-    )
-    return RunningBroker(shell, remoting, grpc, addresses, begin_grpc)
+    return RunningBroker(shell, remoting, addresses, begin_grpc)
 
 
 async def _begin_grpc(
@@ -186,7 +179,7 @@ async def _begin_grpc(
     config: BrokerConfig,
     tls_files: TlsFiles | None,
     guard: Guard | None,
-    bound: BoundPorts | None = None,
+    bound: BoundPorts | None,
 ) -> GrpcServer:
     with nullcontext(bound) if bound is not None else BoundPorts(config, {}) as ports:
         module: Any = import_module(_GRPC_SERVER)

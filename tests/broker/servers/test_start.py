@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_broker import broker as broker_module
 from rocketmq_broker.servers import start as assembly
 from rocketmq_broker.servers.start import start_broker
+from rocketmq_broker.storage.disk.config_files import Configs
 
 CONFIG = BrokerConfig(flush="memory")
 
@@ -126,3 +128,25 @@ def test_asks_and_stops_in_any_order_all_end(monkeypatch: pytest.MonkeyPatch) ->
         assert not asking.is_alive()
         assert asked.value or isinstance(asked.error, RuntimeError), asked.error
     assert all(one.stops == 1 for one in served)
+
+
+def test_a_start_that_fails_behind_grpc_leaves_nothing_that_runs(
+    grpc: SlowGrpc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    save = Configs.save
+
+    def refuse(configs: Configs, name: str, content: Mapping[str, object]) -> None:
+        if name == "addresses.json":
+            raise OSError("no room")
+        save(configs, name, content)
+
+    grpc.is_released.set()
+    monkeypatch.setattr(Configs, "save", refuse)
+    config = BrokerConfig(data_dir=str(tmp_path))
+    before = threading.active_count()
+    for _ in range(2):
+        # The second start finds the store unlocked.
+        with pytest.raises(OSError, match="no room"):
+            asyncio.run(start_broker(config))
+    assert (grpc.starts, grpc.stops) == (2, 2)
+    assert threading.active_count() == before
