@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_rocketmq.errors import StreamTimeoutError
+
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from pytest_rocketmq.faults import RocketMQFaults
     from pytest_rocketmq.handle import RocketMQ
-    from pytest_rocketmq.streams import StreamCollector
     from rocketmq_broker import Broker
     from rocketmq_cli.support.broker_process import BrokerProcess
 
 _HANDLES: pytest.StashKey[list[RocketMQ]] = pytest.StashKey()
 _LOG_LINES = 30
+TIMEOUT_S = 120.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -258,6 +260,40 @@ def spark_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
 @pytest.fixture
 def collect_stream(tmp_path: Path) -> StreamCollector:
     """`collect_stream(df)`: all rows that a streaming DataFrame has now."""
-    from pytest_rocketmq.streams import StreamCollector
 
     return StreamCollector(tmp_path / "streams")
+
+
+class StreamCollector:
+    """`collect_stream(df)` runs a stream over all present messages and returns its rows in order.
+
+    Each call has its own checkpoint. A call that names one resumes where the last call of that
+    name ended.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._count = 0
+
+    def __call__(
+        self, frame: DataFrame, *, checkpoint: str | None = None, timeout_s: float = TIMEOUT_S
+    ) -> list[Row]:
+        """Raises what the query raises, and StreamTimeoutError."""
+        self._count += 1
+        directory = self._folder / (checkpoint or f"checkpoint-{self._count}")
+        rows: list[Row] = []
+
+        def take(batch: DataFrame, _batch_id: int) -> None:
+            rows.extend(batch.collect())
+
+        writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(directory))
+        query = writer.trigger(availableNow=True).start()
+        try:
+            if not query.awaitTermination(timeout_s):  # type: ignore[arg-type]
+                raise StreamTimeoutError(
+                    f"the stream did not end within {timeout_s:g} s; its last progress: "
+                    f"{query.lastProgress}"
+                )
+        finally:
+            query.stop()
+        return rows

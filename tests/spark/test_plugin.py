@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from pytest_rocketmq import RocketMQ
-from pytest_rocketmq.streams import StreamCollector
+from pytest_rocketmq.plugin import StreamCollector
 
 
 def test_a_stream_is_collected_and_goes_on_at_its_checkpoint(

@@ -24,9 +24,8 @@ from rocketmq_broker.security.guard import Guard
 from rocketmq_broker.security.tls_files import TlsFiles
 from rocketmq_broker.servers.shell.member_calls import Answered
 from rocketmq_broker.servers.shell.shell import EngineShell
-from rocketmq_broker.servers.sockets.listener import Listener
+from rocketmq_broker.servers.sockets.listener import Listener, ProtocolSniffer, hand_over, peer_text
 from rocketmq_broker.servers.sockets.output import Output
-from rocketmq_broker.servers.sockets.protocol_sniffer import ProtocolSniffer, hand_over, peer_text
 from rocketmq_broker.servers.sockets.tls_layer import TlsLayer
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error

@@ -1,15 +1,26 @@
-"""The requests that wait for messages, by key and by connection, each with its timer."""
+"""The requests that wait for messages, by key and by connection, each with its timer.
+
+New messages of a queue wake one pop or notification for any queue and one for this queue. If it
+leaves messages behind, the next one wakes, so that one arrival never wakes all of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from rocketmq_broker.engine.core.outcomes import Hold, HoldPop
+from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Hold, HoldPop, Outcome
+from rocketmq_broker.engine.pop.in_flight import GroupQueue
+from rocketmq_broker.engine.pop.registry import Pops
+from rocketmq_broker.storage.settings import Arrival
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.model import QueueId
+from rocketmq_wire.records.handles import RetryKind, origin_topic_of
+from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.pop import ANY_QUEUE, AckMessage, AckMessages, PopMessages, PopReply
 
 H = TypeVar("H", Hold, HoldPop)
 K = TypeVar("K", bound=Hashable)
@@ -18,6 +29,9 @@ GiveUp = Callable[[], object]
 """Drops a held request whose caller no longer waits."""
 Done = Callable[[Reply | RocketMQError], None]
 """Called once, on the loop's thread, with a request's answer."""
+# As in RocketMQ: popPollingSize and maxPopPollingSize.
+_KEY_COUNT_MAX: Final = 1_024
+_COUNT_MAX: Final = 100_000
 
 
 @dataclass(eq=False, slots=True)
@@ -103,3 +117,182 @@ def _discard(table: dict[Any, dict[Held[H], None]], key: Hashable, held: Held[H]
     del waiting[held]
     if not waiting:
         del table[key]
+
+
+class _Key(NamedTuple):
+    group: str
+    topic: str
+    queue_index: int
+    is_pop: bool
+
+
+def _key_of(hold: HoldPop) -> _Key:
+    return _key(hold.group, hold.queue, is_pop=isinstance(hold.request, PopMessages))
+
+
+def _key(group: str, queue: QueueId, *, is_pop: bool = True) -> _Key:
+    return _Key(group, queue.topic, queue.index if queue.index >= 0 else ANY_QUEUE, is_pop)
+
+
+class PopWaiters:
+    """Holds requests and resumes them. All calls happen on the loop's thread."""
+
+    def __init__(
+        self,
+        pops: Pops,
+        carry_out: Callable[[Answer | AfterSync, Done], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._pops = pops
+        self._carry_out = carry_out
+        self._now_ms = now_ms
+        self._held = HeldRequests(_key_of)
+        self._names: dict[str, dict[tuple[str, str], int]] = {}
+        """Stored topic -> (group, popped topic) of its waiting requests -> their number."""
+        self._wakes: deque[_Key] = deque()
+        self._is_waking = False
+        self._is_stopping = False
+
+    def count_of(self, group: str, queue: QueueId) -> int:
+        """The number of pops of a group that wait for a queue."""
+        return len(self._held.by_key.get(_key(group, queue), ()))
+
+    def count_of_peer(self, peer_key: int) -> int:
+        """The number of waiting requests of one connection."""
+        return self._held.count_of_peer(peer_key)
+
+    def hold(self, hold: HoldPop, peer_key: int, done: Done) -> Held[HoldPop]:
+        """Hold a request until messages come for it or its time is over."""
+        held = Held(hold, peer_key, done)
+        self._keep(held)
+        return held
+
+    def remove(self, held: Held[HoldPop]) -> bool:
+        """Take out one request and stop its timer; False if it is unknown."""
+        is_known = self._held.remove(held)
+        if is_known:
+            self._count_names(_key_of(held.hold), -1)
+        return is_known
+
+    def forget_peer(self, peer_key: int) -> None:
+        """Drop the requests of a closed connection."""
+        for held in self._held.take_peer(peer_key):
+            self._count_names(_key_of(held.hold), -1)
+
+    def answer_all(self) -> None:
+        """Answer all requests, because the broker stops."""
+        self._is_stopping = True
+        for held in self._held.take_all():
+            self._count_names(_key_of(held.hold), -1)
+            self._resume(held, is_final=True)
+
+    def arrived(self, grown: Iterable[Arrival]) -> None:
+        """Wake requests for queues that grew."""
+        for queue in grown:
+            for group, topic in self._names.get(queue.topic, ()):
+                self._wake(group, topic, queue.topic, queue.queue_index)
+        self._work()
+
+    def freed(self, queues: Iterable[GroupQueue]) -> None:
+        """Wake requests for queues that may be popped in order again."""
+        if not self._held:
+            return
+        for queue in queues:
+            topic = origin_topic_of(queue.topic, queue.group)
+            self._wake(queue.group, topic, queue.topic, queue.queue_index)
+        self._work()
+
+    def answered(self, request: Request[Reply], outcome: Outcome) -> None:
+        """Wake the requests that a reply may concern.
+
+        Messages that a pop left behind go to the next request of its kind, and acknowledgements in
+        order may have freed a queue.
+        """
+        if not self._held:
+            return
+        if isinstance(request, (AckMessage, AckMessages)):
+            self.freed(self._pops.take_freed(self._now_ms()))
+        reply = outcome.reply if isinstance(outcome, Answer) else None
+        if isinstance(request, PopMessages) and isinstance(reply, PopReply):
+            if reply.spans and reply.rest_count > 0:
+                self._wakes.append(_key(request.group, request.queue))
+            self._work()
+
+    def turn(self, *, can_write: bool) -> bool:
+        """Do the periodic work of pops; True if the log grew."""
+        now_ms = self._now_ms()
+        has_grown = can_write and self._pops.turn(now_ms)
+        self.freed(self._pops.take_freed(now_ms))
+        return has_grown
+
+    # --- waking -------------------------------------------------------------------------------
+
+    def _wake(self, group: str, topic: str, stored: str, queue_index: int) -> None:
+        if stored == topic:
+            indices: Iterable[int] = (ANY_QUEUE, queue_index)
+        else:
+            # All of them read the retry topic, too, whichever queue they name.
+            indices = {key.queue_index for key in self._held.by_key if key[:2] == (group, topic)}
+        for index in indices:
+            for is_pop in (True, False):
+                key = _Key(group, topic, index, is_pop)
+                if key in self._held.by_key:
+                    self._wakes.append(key)
+
+    def _work(self) -> None:
+        """Resume the requests to be woken; messages that they leave behind may wake more."""
+        if self._is_waking:
+            return
+        self._is_waking = True
+        try:
+            while self._wakes:
+                waiting = self._held.by_key.get(self._wakes.popleft())
+                if waiting:
+                    held = next(iter(waiting))
+                    self.remove(held)
+                    self._resume(held, is_final=False)
+        finally:
+            self._is_waking = False
+
+    def _resume(self, held: Held[HoldPop], *, is_final: bool) -> None:
+        try:
+            outcome = self._pops.resume(held.hold, self._now_ms(), is_final=is_final)
+        except RocketMQError as error:
+            held.done(error)
+            return
+        if isinstance(outcome, HoldPop):
+            self._keep(held)
+        elif isinstance(outcome, (Answer, AfterSync)):
+            self._carry_out(outcome, held.done)
+            self.answered(held.hold.request, outcome)
+
+    def _expire(self, held: Held[HoldPop]) -> None:
+        if self.remove(held):
+            self._resume(held, is_final=True)
+
+    # --- keeping ------------------------------------------------------------------------------
+
+    def _keep(self, held: Held[HoldPop]) -> None:
+        key, now_ms = _key_of(held.hold), self._now_ms()
+        if self._is_stopping:
+            self._resume(held, is_final=True)
+            return
+        same = self._held.by_key.get(key, ())
+        if len(self._held) >= _COUNT_MAX or len(same) >= _KEY_COUNT_MAX:
+            held.done(self._pops.polling_full(held.hold, now_ms))
+            return
+        delay = max(held.hold.expires_at_ms - now_ms, 0) / 1_000
+        held.timer = asyncio.get_running_loop().call_later(delay, self._expire, held)
+        self._held.add(held)
+        self._count_names(key, 1)
+
+    def _count_names(self, key: _Key, step: int) -> None:
+        popped = (key.group, key.topic)
+        for kind in RetryKind:
+            name = kind.topic_of(key.topic, key.group)
+            counts = self._names.setdefault(name, {})
+            counts[popped] = counts.get(popped, 0) + step
+            if not counts[popped]:
+                del counts[popped]
+            if not counts:
+                del self._names[name]

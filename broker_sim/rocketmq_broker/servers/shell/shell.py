@@ -29,10 +29,9 @@ from rocketmq_broker.engine.core.outcomes import (
 )
 from rocketmq_broker.engine.engine import Engine
 from rocketmq_broker.servers.shell.group_commit import GroupCommit
-from rocketmq_broker.servers.shell.held_requests import Done, GiveUp, Held, HeldPulls
+from rocketmq_broker.servers.shell.held_requests import Done, GiveUp, Held, HeldPulls, PopWaiters
 from rocketmq_broker.servers.shell.housekeeping import Housekeeping, repeat
 from rocketmq_broker.servers.shell.member_calls import AskClient, MemberCalls
-from rocketmq_broker.servers.shell.pop_waiters import PopWaiters
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.settings import Arrival
 from rocketmq_broker.storage.store import Store

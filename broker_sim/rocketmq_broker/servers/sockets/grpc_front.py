@@ -11,8 +11,7 @@ import logging
 import socket
 from typing import Final
 
-from rocketmq_broker.servers.sockets.listener import Listener
-from rocketmq_broker.servers.sockets.protocol_sniffer import ProtocolSniffer, peer_text
+from rocketmq_broker.servers.sockets.listener import Listener, ProtocolSniffer, peer_text
 
 _LOG = logging.getLogger(__name__)
 _WAIT_SECONDS: Final = 120.0

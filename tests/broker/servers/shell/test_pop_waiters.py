@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rocketmq_broker.engine.core.outcomes import HoldPop
-from rocketmq_broker.servers.shell.pop_waiters import PopWaiters
+from rocketmq_broker.servers.shell.held_requests import PopWaiters
 from rocketmq_broker.storage.settings import Arrival
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.requests.pop import (
