@@ -5,15 +5,11 @@ The application may also ask brokers for a topic's queues, and for offsets of qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from rocketmq_client.consumer.allocation import Change
-from rocketmq_client.consumer.common.io_thread import RpcHook
-from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.group_consumer import GroupConsumer
 from rocketmq_client.offsets.offset_commit import commit_in_rounds
-from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Reply, Request
@@ -34,22 +30,6 @@ class ActiveConsumer(GroupConsumer):
 
     _consume_type = "CONSUME_ACTIVELY"
     _asked_topics: frozenset[str] = frozenset()
-
-    def __init__(
-        self,
-        connection: ConnectionSettings,
-        settings: ConsumerSettings,
-        *,
-        instance_name: str | None = None,
-        unit_name: str | None = None,
-        rpc_hooks: Sequence[RpcHook] = (),
-        on_queues: Callable[[Change], None] | None = None,
-    ) -> None:
-        """Raises ValueError. A thread of the consumer calls `on_queues` with queues gained and
-        lost.
-        """
-        super().__init__(connection, settings, instance_name, unit_name, rpc_hooks)
-        self._on_queues = on_queues
 
     def topics(self) -> Iterable[str]:
         return {*self._subscriptions, *self._asked_topics}

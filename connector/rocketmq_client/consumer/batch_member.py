@@ -146,8 +146,6 @@ class BatchMember(GroupConsumer):
                 self._instance.want_rebalance()
         return due_ms
 
-    # --- inside -------------------------------------------------------------------------------
-
     def _attach(self, instance: ClientInstance) -> None:
         self._puller = NoPulls(instance.io, self.settings)
         self._queues = OwnedQueues(

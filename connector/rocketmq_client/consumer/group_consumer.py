@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, TypeVar
 
+from rocketmq_client.consumer.allocation import Change
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
 from rocketmq_client.consumer.common.listener import ConsumeCounts
 from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
@@ -62,8 +63,12 @@ class GroupConsumer(Member):
         instance_name: str | None = None,
         unit_name: str | None = None,
         rpc_hooks: Sequence[RpcHook] = (),
+        on_queues: Callable[[Change], None] | None = None,
     ) -> None:
-        """Raises ValueError. `rpc_hooks` are called around every request to a server."""
+        """Raises ValueError. `rpc_hooks` are called around every request to a server.
+
+        A thread of the consumer calls `on_queues` with queues gained and lost.
+        """
         if not connection.name_servers:
             raise ValueError("a consumer group needs name servers: endpoints speak no groups")
         self.settings = settings.on_the_wire
@@ -71,6 +76,7 @@ class GroupConsumer(Member):
         self._instance_name = instance_name
         self._unit_name = unit_name
         self._rpc_hooks = tuple(rpc_hooks)
+        self._on_queues = on_queues
         self._subscriptions: dict[str, Subscription] = dict(self.settings.subscriptions)
         self._version = time.time_ns() // 1_000_000
         self._instance: ClientInstance | None = None

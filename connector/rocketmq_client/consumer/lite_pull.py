@@ -61,14 +61,7 @@ class LitePullConsumer(ActiveConsumer):
 
         A thread of the consumer calls `on_queues` with queues gained and lost.
         """
-        super().__init__(
-            connection,
-            settings,
-            instance_name=instance_name,
-            unit_name=unit_name,
-            rpc_hooks=rpc_hooks,
-            on_queues=on_queues,
-        )
+        super().__init__(connection, settings, instance_name, unit_name, rpc_hooks, on_queues)
         self.auto_commit = auto_commit
         self._waiting_max = waiting_max
         self._assigned: dict[QueueId, int | None] | None = None
@@ -230,8 +223,6 @@ class LitePullConsumer(ActiveConsumer):
         if instance is not None:
             self._watch.compare(instance.route)
         return super().housekeep(now_ms)
-
-    # --- inside -------------------------------------------------------------------------------
 
     def _attach(self, instance: ClientInstance) -> None:
         self._puller = QueuePuller(

@@ -26,23 +26,8 @@ from rocketmq_client.consumer.common.messages import Popped, popped_messages, ta
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
 from rocketmq_wire.records.handles import ReceiptHandle
+from rocketmq_wire.requests import pop
 from rocketmq_wire.requests.contract import Reply, Request
-from rocketmq_wire.requests.pop import (
-    ANY_QUEUE,
-    AT_ONCE_MS,
-    POP_COUNT_MAX,
-    AckMessage,
-    AckMessages,
-    ChangeInvisibleTime,
-    InitMode,
-    InvisibleTimeReply,
-    PopMessages,
-    PopReply,
-    PopStatus,
-    ack_of,
-    ack_spans,
-    change_of,
-)
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,7 +46,7 @@ class PoppedRecords:
     broker: str
     records: bytes
     handles: tuple[ReceiptHandle, ...]
-    reply: PopReply
+    reply: pop.PopReply
 
 
 class PopConsumer:
@@ -75,7 +60,7 @@ class PopConsumer:
         *,
         subscription: Subscription | None = None,
         invisible_ms: int = 60_000,
-        init_mode: InitMode = InitMode.MIN,
+        init_mode: pop.InitMode = pop.InitMode.MIN,
         route_ms: int = 30_000,
     ) -> None:
         """`route_ms` is the period of the topic's route refresh."""
@@ -111,7 +96,7 @@ class PopConsumer:
         popped, self._open = self._open, {}
         return self._hand_back([handle for handle, end_ms in popped.items() if time_ms < end_ms])
 
-    def receive(self, count_max: int = POP_COUNT_MAX, *, wait_ms: int = 0) -> list[Popped]:
+    def receive(self, count_max: int = pop.POP_COUNT_MAX, *, wait_ms: int = 0) -> list[Popped]:
         """Up to 32 messages from the first broker that has some; none after `wait_ms`.
 
         Raises RocketMQError.
@@ -128,7 +113,7 @@ class PopConsumer:
         return wanted
 
     def receive_records(
-        self, count_max: int = POP_COUNT_MAX, *, wait_ms: int = 0
+        self, count_max: int = pop.POP_COUNT_MAX, *, wait_ms: int = 0
     ) -> PoppedRecords | None:
         """As `receive`, undecoded and without comparing tags; None without messages."""
         brokers = self._masters()
@@ -150,12 +135,13 @@ class PopConsumer:
         for handle in handles:
             self._open.pop(handle, None)
             by_broker[handle.broker].append(handle)
-        requests: list[tuple[str, AckMessages]] = [
-            (broker, AckMessages(broker, ack_spans(self._group, [(self._topic, h) for h in some])))
-            for broker, some in by_broker.items()
-        ]
         if not self._has_batches:
             return self._ack_singly(handle for some in by_broker.values() for handle in some)
+        pairs = {b: [(self._topic, handle) for handle in some] for b, some in by_broker.items()}
+        requests = [
+            (broker, pop.AckMessages(broker, pop.ack_spans(self._group, some)))
+            for broker, some in pairs.items()
+        ]
         errors = []
         for (broker, _), reply in zip(requests, self._ask(requests), strict=True):
             if isinstance(reply, UnsupportedRequestError):
@@ -186,19 +172,19 @@ class PopConsumer:
         """Defer messages; returns each one's new handle or error. Old handles become invalid."""
         for handle in handles:
             self._open.pop(handle, None)
-        requests: list[tuple[str, ChangeInvisibleTime]] = [
-            (one.broker, change_of(self._group, self._topic, one.text(), invisible_ms))
+        requests: list[tuple[str, pop.ChangeInvisibleTime]] = [
+            (one.broker, pop.change_of(self._group, self._topic, one.text(), invisible_ms))
             for one in handles
         ]
         return [
-            reply.handle_after(old) if isinstance(reply, InvisibleTimeReply) else _error_of(reply)
+            reply.handle_after(old)
+            if isinstance(reply, pop.InvisibleTimeReply)
+            else _error_of(reply)
             for old, reply in zip(handles, self._ask(requests), strict=True)
         ]
 
-    # --- inside -------------------------------------------------------------------------------
-
     def _hand_back(self, handles: Sequence[ReceiptHandle]) -> list[RocketMQError]:
-        results = self.change_handles(handles, AT_ONCE_MS)
+        results = self.change_handles(handles, pop.AT_ONCE_MS)
         return [result for result in results if isinstance(result, RocketMQError)]
 
     def _remember(self, popped: Iterable[Popped]) -> None:
@@ -231,10 +217,10 @@ class PopConsumer:
         return None
 
     def _pop(self, broker: str, count_max: int, wait_ms: int) -> PoppedRecords | None:
-        request = PopMessages(
+        request = pop.PopMessages(
             group=self._group,
-            queue=QueueId(self._topic, broker, ANY_QUEUE),
-            count_max=min(count_max, POP_COUNT_MAX),
+            queue=QueueId(self._topic, broker, pop.ANY_QUEUE),
+            count_max=min(count_max, pop.POP_COUNT_MAX),
             invisible_ms=self.invisible_ms,
             poll_ms=wait_ms,
             init_mode=self._init_mode,
@@ -244,16 +230,16 @@ class PopConsumer:
         if wait_ms:
             timeout_ms += _GRACE_MS
         (reply,) = self._cluster.transport.call_many([(broker, request)], timeout_ms=timeout_ms)
-        if not isinstance(reply, PopReply):
+        if not isinstance(reply, pop.PopReply):
             raise _error_of(reply)
-        if reply.status is not PopStatus.FOUND or not reply.records:
+        if reply.status is not pop.PopStatus.FOUND or not reply.records:
             return None
         records = reply.records[0] if len(reply.records) == 1 else b"".join(reply.records)
         return PoppedRecords(self._topic, broker, bytes(records), reply.handles(broker), reply)
 
     def _ack_singly(self, handles: Iterable[ReceiptHandle]) -> list[RocketMQError]:
-        requests: list[tuple[str, AckMessage]] = [
-            (one.broker, ack_of(self._group, self._topic, one.text())) for one in handles
+        requests: list[tuple[str, pop.AckMessage]] = [
+            (one.broker, pop.ack_of(self._group, self._topic, one.text())) for one in handles
         ]
         return [reply for reply in self._ask(requests) if isinstance(reply, RocketMQError)]
 

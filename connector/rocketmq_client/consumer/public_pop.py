@@ -160,8 +160,6 @@ class PublicPopConsumer:
         self._receives.clear()
         self.change_handles(arrived, AT_ONCE_MS)
 
-    # --- inside -------------------------------------------------------------------------------
-
     def _ask(self, name: str, requests: Sequence[bytes]) -> list[bytes | RocketMQError]:
         timeout_ms = self._client.settings.request_timeout_ms
         return self._client.channel.call_many(name, requests, timeout_ms=timeout_ms)

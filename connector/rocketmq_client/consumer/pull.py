@@ -117,8 +117,6 @@ class PullConsumer(ActiveConsumer):
     def offsets(self) -> Mapping[QueueId, int]:
         return dict(self._consumed)
 
-    # --- inside -------------------------------------------------------------------------------
-
     def _attach(self, instance: ClientInstance) -> None:
         self._consumed: dict[QueueId, int] = {}
         self._lock = threading.Lock()

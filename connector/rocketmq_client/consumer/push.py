@@ -131,8 +131,6 @@ class PushConsumer(GroupConsumer):
             remark = "no thread can take the message: try again later"
             on_done(broker_error(ResponseCode.SYSTEM_ERROR, remark))
 
-    # --- inside -------------------------------------------------------------------------------
-
     def _attach(self, instance: ClientInstance) -> None:
         io, settings, is_orderly = instance.io, self.settings, self._is_orderly
         # As in Java's client, the first commit comes a period later than the others.

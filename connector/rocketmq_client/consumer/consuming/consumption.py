@@ -49,22 +49,19 @@ _UNLOCKED_PAUSE_MS: Final = 3_000
 _LEAVING_PAUSE_MS: Final = 1_000
 
 
+@dataclass(eq=False)
 class Consumption(ABC):
     """Calls one listener for all queues that a consumer pulls from."""
 
-    def __init__(
-        self,
-        io: IoThread,
-        calls: ListenerCalls,
-        pool: ConsumePool,
-        resume_pulls: Callable[[OwnedQueue], None],
-    ) -> None:
-        self._io = io
-        self._calls = calls
-        self._settings = calls.settings
-        self.counts = calls.counts
-        self._submitter = Submitter(pool, io)
-        self._resume_pulls = resume_pulls
+    io: IoThread
+    calls: ListenerCalls
+    pool: ConsumePool
+    resume_pulls: Callable[[OwnedQueue], None]
+
+    def __post_init__(self) -> None:
+        self.settings = self.calls.settings
+        self.counts = self.calls.counts
+        self._submitter = Submitter(self.pool, self.io)
         self._is_stopping = False
 
     @abstractmethod
@@ -82,7 +79,7 @@ class Consumption(ABC):
     def _call(
         self, owned: OwnedQueue, messages: list[ReceivedMessage], context: ConsumeContext
     ) -> object:
-        status = self._calls.call(messages, context)
+        status = self.calls.call(messages, context)
         owned.process.last_consume_ms = now_ms()
         return status
 
@@ -92,7 +89,7 @@ class Consumption(ABC):
             owned.process.remove(messages)
             may_pull = owned.control.on_consumed(owned.process)
         if may_pull:
-            self._resume_pulls(owned)
+            self.resume_pulls(owned)
 
 
 @dataclass(slots=True, eq=False)
@@ -106,20 +103,14 @@ class _Running:
 class ConcurrentConsumption(Consumption):
     """See the module."""
 
-    def __init__(
-        self,
-        io: IoThread,
-        calls: ListenerCalls,
-        pool: ConsumePool,
-        resume_pulls: Callable[[OwnedQueue], None],
-    ) -> None:
-        super().__init__(io, calls, pool, resume_pulls)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._running: dict[int, _Running] = {}
         self._running_lock = threading.Lock()
 
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         """Give a pull's messages to the threads in batches."""
-        size = self._settings.consume_batch_size
+        size = self.settings.consume_batch_size
         for start in range(0, len(messages), size):
             self._submitter.put(partial(self.consume, owned, messages[start : start + size]))
 
@@ -139,9 +130,9 @@ class ConcurrentConsumption(Consumption):
             self._apply(owned, messages, status, context)
 
     def expire(self, time_ms: int) -> None:
-        if self._settings.is_broadcasting:
+        if self.settings.is_broadcasting:
             return
-        oldest_ms = time_ms - self._settings.consume_timeout_ms
+        oldest_ms = time_ms - self.settings.consume_timeout_ms
         with self._running_lock:
             expired = [
                 running
@@ -157,7 +148,7 @@ class ConcurrentConsumption(Consumption):
                 "%s: a listener is over its time limit: sending its messages back",
                 running.owned.queue,
             )
-            failed = send_back(self._io, self._settings, running.messages, _TIMEOUT_LEVEL)
+            failed = send_back(self.io, self.settings, running.messages, _TIMEOUT_LEVEL)
             sent = [message for message in running.messages if message not in failed]
             self._finish(running.owned, sent)
             if failed:
@@ -183,12 +174,12 @@ class ConcurrentConsumption(Consumption):
             self.counts.failed += len(failed)
             if owned.process.is_dropped:
                 return
-            if self._settings.is_broadcasting:
+            if self.settings.is_broadcasting:
                 _LOG.warning(
                     "%d failed messages are dropped, the first: %s", len(failed), failed[0]
                 )
             else:
-                refused = send_back(self._io, self._settings, failed, context.delay_level)
+                refused = send_back(self.io, self.settings, failed, context.delay_level)
                 if refused:
                     self._retry_here(owned, refused)
                     kept = {id(message) for message in refused}
@@ -230,7 +221,7 @@ class OrderlyConsumption(Consumption):
 
     def _pause_before_batch(self, owned: OwnedQueue, end_ms: int) -> int:
         """The queue's pause in ms before its next batch; 0 if it may be consumed now."""
-        needs_lock = not self._settings.is_broadcasting
+        needs_lock = not self.settings.is_broadcasting
         if needs_lock and not owned.process.is_lock_valid(now_ms()):
             return _UNLOCKED_PAUSE_MS
         if owned.is_leaving:
@@ -241,7 +232,7 @@ class OrderlyConsumption(Consumption):
         """The next messages in order; without any the queue counts as not being consumed."""
         skipped = len(owned.uncommitted)
         with owned.lock:
-            batch = owned.process.first(skipped + self._settings.consume_batch_size)[skipped:]
+            batch = owned.process.first(skipped + self.settings.consume_batch_size)[skipped:]
             if not batch:
                 owned.is_consuming = False
         return batch
@@ -250,7 +241,7 @@ class OrderlyConsumption(Consumption):
         """Consume one batch; returns the queue's pause in ms."""
         context = ConsumeContext(owned.queue)
         status = self._call(owned, batch, context)
-        pause_ms = max(10, min(context.suspend_ms or self._settings.suspend_queue_ms, 30_000))
+        pause_ms = max(10, min(context.suspend_ms or self.settings.suspend_queue_ms, 30_000))
         if status is OrderlyStatus.SUCCESS and not context.auto_commit:
             self.counts.succeeded += len(batch)
             owned.uncommitted += batch
@@ -277,11 +268,11 @@ class OrderlyConsumption(Consumption):
 
     def _give_up_exhausted(self, owned: OwnedQueue, batch: list[ReceivedMessage]) -> bool:
         """Count the attempt; True if the batch has no message left to retry."""
-        limit = self._settings.attempts_max
+        limit = self.settings.attempts_max
         exhausted = [m for m in batch if limit is not None and m.reconsume_times >= limit]
         kept = [m for m in batch if limit is None or m.reconsume_times < limit]
         if exhausted and not owned.process.is_dropped:
-            kept += send_back(self._io, self._settings, exhausted, DEAD_LETTER_LEVEL)
+            kept += send_back(self.io, self.settings, exhausted, DEAD_LETTER_LEVEL)
         for message in kept:
             message.reconsume_times += 1
         return not kept

@@ -49,10 +49,6 @@ class ConsumePool:
                 self._size -= 1
                 self._work.put(None)
 
-    @property
-    def size(self) -> int:
-        return self._size
-
     def put(self, work: Callable[[], None]) -> bool:
         """Let the next free thread run `work`; False if too much waits or the pool is closed."""
         if self.is_closed or self._work.qsize() >= self._capacity:

@@ -25,22 +25,8 @@ from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
 from rocketmq_wire.model import MASTER_ID, ConsumerInfo, QueueId, Route, Subscription
 from rocketmq_wire.remoting.session import Deferred
+from rocketmq_wire.requests import groups, members
 from rocketmq_wire.requests.contract import Done, Reply, Request
-from rocketmq_wire.requests.groups import (
-    CheckSubscription,
-    ClientsReply,
-    Heartbeat,
-    ListGroupClients,
-    NotifyMembersChanged,
-    UnregisterClient,
-)
-from rocketmq_wire.requests.members import (
-    ConsumeDirectly,
-    GetClientOffsets,
-    GetRunningInfo,
-    ResetOffsets,
-    RunningInfoReply,
-)
 from rocketmq_wire.requests.offsets import OffsetsReply
 from rocketmq_wire.requests.topics import GetRoute, RouteReply
 
@@ -76,11 +62,11 @@ class Member(Protocol):
     def offsets(self) -> Mapping[QueueId, int]:
         """The consumed offsets. The I/O thread calls this and `running_info`: neither may wait."""
 
-    def running_info(self) -> RunningInfoReply:
+    def running_info(self) -> members.RunningInfoReply:
         """The state that tools show."""
 
     def consume_directly(
-        self, request: ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
+        self, request: members.ConsumeDirectly, on_done: Callable[[Reply | BrokerError], None]
     ) -> None:
         """Consume a message that a tool sends; any thread may call `on_done`."""
 
@@ -203,7 +189,7 @@ class ClientInstance:
             del self._members[member.group]
             if (file := self._files.pop(member.group, None)) is not None:
                 file.release()
-        request = UnregisterClient(self.client_id, None, member.group)
+        request = groups.UnregisterClient(self.client_id, None, member.group)
         self._send_to_masters(request, "leave the group")
 
     def want_rebalance(self) -> None:
@@ -231,8 +217,10 @@ class ClientInstance:
         """
         error: RocketMQError | None = None
         for name in self._brokers_of(topic):
-            (reply,) = self.io.call_many([(name, ListGroupClients(group))], timeout_ms=_TIMEOUT_MS)
-            if isinstance(reply, ClientsReply):
+            (reply,) = self.io.call_many(
+                [(name, groups.ListGroupClients(group))], timeout_ms=_TIMEOUT_MS
+            )
+            if isinstance(reply, groups.ClientsReply):
                 return reply.client_ids
             error = reply if isinstance(reply, RocketMQError) else error
         if error is not None:
@@ -241,7 +229,7 @@ class ClientInstance:
 
     def check_subscription(self, group: str, topic: str, wanted: Subscription) -> None:
         """Let a broker of the topic check an expression. Raises BrokerError if it is refused."""
-        request = CheckSubscription(self.client_id, group, topic, wanted)
+        request = groups.CheckSubscription(self.client_id, group, topic, wanted)
         for name in self._brokers_of(topic):
             (reply,) = self.io.call_many([(name, request)], timeout_ms=_TIMEOUT_MS)
             if isinstance(reply, BrokerError):
@@ -272,10 +260,8 @@ class ClientInstance:
         with self._wanted:
             infos = tuple(member.consumer_info() for member in self._members.values())
         if infos:
-            self._send_to_masters(Heartbeat(self.client_id, (), infos), "send a heartbeat")
+            self._send_to_masters(groups.Heartbeat(self.client_id, (), infos), "send a heartbeat")
         self._heartbeat_due_ms = now_ms() + self._heartbeat_ms
-
-    # --- inside -------------------------------------------------------------------------------
 
     def _lock_file(self, group: str) -> None:
         file = LocalOffsetFile(self.client_id, group)
@@ -308,14 +294,20 @@ class ClientInstance:
             if isinstance(reply, RocketMQError):
                 _LOG.warning("broker=%s: could not %s: %s", name, what, reply)
 
-    def _on_notice(self, notice: NotifyMembersChanged) -> None:
+    def _on_notice(self, notice: groups.NotifyMembersChanged) -> None:
         if notice.group in self._members:
             self.want_rebalance()
 
     def _respond(self, request: Request[Reply]) -> Reply | BrokerError | Deferred | None:
         """Answer a broker's request, in the I/O thread."""
         if not isinstance(
-            request, (ResetOffsets, GetClientOffsets, GetRunningInfo, ConsumeDirectly)
+            request,
+            (
+                members.ResetOffsets,
+                members.GetClientOffsets,
+                members.GetRunningInfo,
+                members.ConsumeDirectly,
+            ),
         ):
             return None
         member = self._members.get(request.group)
@@ -323,15 +315,15 @@ class ClientInstance:
             remark = f"the consumer group {request.group} is not in this client"
             return broker_error(ResponseCode.SYSTEM_ERROR, remark)
         try:
-            if isinstance(request, GetRunningInfo):
+            if isinstance(request, members.GetRunningInfo):
                 return member.running_info()
-            if isinstance(request, GetClientOffsets):
+            if isinstance(request, members.GetClientOffsets):
                 found = member.offsets()
                 return OffsetsReply({q: at for q, at in found.items() if q.topic == request.topic})
         except Exception as error:  # noqa: BLE001 - a request's outermost frame
             _LOG.exception("%s could not be answered", type(request).__name__)
             return broker_error(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if isinstance(request, ConsumeDirectly):
+        if isinstance(request, members.ConsumeDirectly):
             deferred = Deferred()
             member.consume_directly(
                 request, lambda reply: self.io.post(lambda: deferred.deliver(reply))
@@ -360,8 +352,8 @@ class ClientInstance:
         time_ms = now_ms()
         with self._wanted:
             self._is_nudged = False
-            members = tuple(self._members.values())
-        if not members:
+            consumers = tuple(self._members.values())
+        if not consumers:
             return time_ms + _IDLE_MS_MAX
         while self._resets:
             member, offsets = self._resets.popleft()
@@ -373,7 +365,7 @@ class ClientInstance:
         if self._is_rebalance_wanted or time_ms >= self._rebalance_due_ms:
             self._is_rebalance_wanted = False
             self._rebalance_due_ms = time_ms + self._rebalance_ms
-            for member in members:
+            for member in consumers:
                 member.rebalance()
-        dues = [member.housekeep(now_ms()) for member in members]
+        dues = [member.housekeep(now_ms()) for member in consumers]
         return min([self._routes_due_ms, self._heartbeat_due_ms, self._rebalance_due_ms, *dues])

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from rocketmq_client.consumer.allocation import Change, change_between, rebalance
@@ -42,33 +42,29 @@ class _Correction:
     is_stored: bool = False
 
 
+@dataclass(eq=False)
 class OwnedQueues:
     """One member's queues."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        settings: ConsumerSettings,
-        puller: QueuePuller,
-        *,
-        is_orderly: bool = False,
-        on_change: Callable[[Change], None] | None = None,
-        commits: bool = True,
-        is_forward_only: bool = False,
-    ) -> None:
-        """`commits` is False if the consumer's owner commits offsets through `offset_store`.
+    instance: ClientInstance
+    settings: ConsumerSettings
+    puller: QueuePuller
+    _: KW_ONLY
+    is_orderly: bool = False
+    on_change: Callable[[Change], None] | None = None
+    commits: bool = True
+    """False if the consumer commits offsets itself, through `offset_store`."""
+    is_forward_only: bool = False
+    """See `OffsetStore`."""
 
-        `is_forward_only`: see `OffsetStore`.
-        """
-        self._instance = instance
-        self._settings = settings
-        self._puller = puller
-        self._has_locks = is_orderly and not settings.is_broadcasting
-        self._on_change = on_change
-        self._commits = commits
+    def __post_init__(self) -> None:
+        self._has_locks = self.is_orderly and not self.settings.is_broadcasting
         self.owned: Mapping[QueueId, OwnedQueue] = {}
         self.offset_store = OffsetStore(
-            instance.io, instance.client_id, settings, is_forward_only=is_forward_only
+            self.instance.io,
+            self.instance.client_id,
+            self.settings,
+            is_forward_only=self.is_forward_only,
         )
         self._table = threading.Lock()
         self._corrections: dict[QueueId, _Correction] = {}
@@ -85,7 +81,7 @@ class OwnedQueues:
         for topic in [topic for topic in current if topic not in topics]:
             is_balanced = self._apply(Change((), tuple(current[topic])), {}) and is_balanced
         for topic, subscription in topics.items():
-            route = self._instance.route(topic)
+            route = self.instance.route(topic)
             if route is None:
                 continue
             queues = route.readable_queues(topic)
@@ -143,10 +139,10 @@ class OwnedQueues:
             for queue, offset in offsets.items()
             if queue in self.owned
         }
-        if self._commits:
+        if self.commits:
             self.offset_store.store({queue: offsets[queue] for queue in restarted})
         for owned in restarted.values():
-            self._puller.start(owned)
+            self.puller.start(owned)
 
     def offsets(self) -> dict[QueueId, int]:
         """The consumed offsets of the owned queues."""
@@ -156,12 +152,12 @@ class OwnedQueues:
         self, topic: str, queues: Iterable[QueueId], current: Iterable[QueueId]
     ) -> Change:
         owned = set(current)
-        if self._settings.is_broadcasting:
+        if self.settings.is_broadcasting:
             return change_between(owned, queues)
         return rebalance(
-            self._settings.strategy,
-            own_id=self._instance.client_id,
-            members=self._instance.members_of(self._settings.group, topic),
+            self.settings.strategy,
+            own_id=self.instance.client_id,
+            members=self.instance.members_of(self.settings.group, topic),
             queues=queues,
             current=owned,
         )
@@ -184,22 +180,22 @@ class OwnedQueues:
             with self._table:
                 self.owned = {**self.owned, **gained}
             for owned in gained.values():
-                self._puller.start(owned)
+                self.puller.start(owned)
         if gained or change.lost:
             _LOG.info(
                 "group=%s client=%s: %d queues gained, %d lost, %d owned",
-                self._settings.group,
-                self._instance.client_id,
+                self.settings.group,
+                self.instance.client_id,
                 len(gained),
                 len(change.lost) - len(kept),
                 len(self.owned),
             )
-            if self._on_change is not None:
-                self._on_change(Change(tuple(gained), tuple(set(change.lost) - set(kept))))
+            if self.on_change is not None:
+                self.on_change(Change(tuple(gained), tuple(set(change.lost) - set(kept))))
         return not kept and len(gained) == len(change.gained)
 
     def _own(self, queue: QueueId, start: int, subscription: Subscription) -> OwnedQueue:
-        owned = self._puller.own(queue, start, subscription)
+        owned = self.puller.own(queue, start, subscription)
         # A listener that still runs with the queue's last batch has to end first.
         owned.consume_lock = self._consume_locks.setdefault(queue, owned.consume_lock)
         return owned
@@ -246,7 +242,7 @@ class OwnedQueues:
         if len(free) < len(owned):
             _LOG.warning(
                 "group=%s: a listener still runs, so the locks of %s were left to expire",
-                self._settings.group,
+                self.settings.group,
                 plural(len(owned) - len(free), "queue"),
             )
         self._forget(owned)
@@ -303,7 +299,7 @@ class OwnedQueues:
                 del self._corrections[queue]
                 is_changed = True
         if is_changed:
-            self._instance.want_rebalance()
+            self.instance.want_rebalance()
 
     def correct(self, owned: OwnedQueue, offset: int) -> None:
         """Give up a queue that was dropped for an illegal offset; it may be owned again in 10 s.
@@ -314,10 +310,10 @@ class OwnedQueues:
         self._corrections[queue] = _Correction(now_ms() + ILLEGAL_DELAY_MS, offset)
         with self._table:
             self.owned = {known: one for known, one in self.owned.items() if known != queue}
-        self._instance.nudge()
+        self.instance.nudge()
 
     def _store(self, offsets: Mapping[QueueId, int]) -> dict[QueueId, int]:
-        return self.offset_store.store_forward(offsets) if self._commits else {}
+        return self.offset_store.store_forward(offsets) if self.commits else {}
 
     def _may_commit(self, owned: OwnedQueue) -> bool:
         # Under a new lock the committed offset is read before the first pull, not written.
@@ -345,7 +341,7 @@ class OwnedQueues:
 
         Every pull returns, if only with an error, so this should never happen.
         """
-        stale = [queue for queue, one in self.owned.items() if self._puller.is_stale(one, time_ms)]
+        stale = [queue for queue, one in self.owned.items() if self.puller.is_stale(one, time_ms)]
         for queue in stale:
             _LOG.error("%s: nothing was pulled for two minutes: restarting its pulls", queue)
         self.lose(stale)
@@ -359,12 +355,12 @@ class OwnedQueues:
 
     def _lock(self, queues: Iterable[QueueId]) -> list[QueueId]:
         """Lock queues, or renew their locks; returns those that were granted."""
-        group, client_id = self._settings.group, self._instance.client_id
+        group, client_id = self.settings.group, self.instance.client_id
         granted: list[QueueId] = []
         by_broker = _by_broker(queues)
-        replies = self._instance.io.call_many(
+        replies = self.instance.io.call_many(
             [(broker, LockQueues(group, client_id, some)) for broker, some in by_broker.items()],
-            timeout_ms=self._settings.request_timeout_ms,
+            timeout_ms=self.settings.request_timeout_ms,
         )
         for broker, reply in zip(by_broker, replies, strict=True):
             if isinstance(reply, QueuesReply):
@@ -375,11 +371,11 @@ class OwnedQueues:
 
     def _unlock(self, queues: Iterable[QueueId]) -> None:
         """Let other members lock the queues; a lock whose release fails expires."""
-        group, client_id = self._settings.group, self._instance.client_id
+        group, client_id = self.settings.group, self.instance.client_id
         by_broker = _by_broker(queues)
-        self._instance.io.call_many(
+        self.instance.io.call_many(
             [(broker, UnlockQueues(group, client_id, some)) for broker, some in by_broker.items()],
-            timeout_ms=self._settings.request_timeout_ms,
+            timeout_ms=self.settings.request_timeout_ms,
         )
 
 

@@ -69,27 +69,28 @@ class PopQueue:
             self.pending -= count
 
 
+@dataclass(eq=False)
 class PopConsumption:
     """Calls one listener for all queues that a consumer pops."""
 
-    def __init__(
-        self, io: IoThread, calls: ListenerCalls, pool: ConsumePool, pop: PopSettings
-    ) -> None:
-        self._io = io
-        self._calls = calls
-        self._settings = calls.settings
-        self._pop = pop
-        self._submitter = Submitter(pool, io)
-        self.acks = PopAcks(io, calls.settings)
+    io: IoThread
+    calls: ListenerCalls
+    pool: ConsumePool
+    pop: PopSettings
+
+    def __post_init__(self) -> None:
+        self.settings = self.calls.settings
+        self.acks = PopAcks(self.io, self.settings)
+        self._submitter = Submitter(self.pool, self.io)
         self._waiting: dict[int, tuple[list[Popped], int]] = {}
         """Batches by number that no listener has begun with, and when each is too late."""
         self._numbers = itertools.count()
 
     def on_popped(self, owned: PopQueue, popped: list[Popped]) -> None:
         """Give a pop's messages to the threads in batches."""
-        size = self._settings.consume_batch_size
+        size = self.settings.consume_batch_size
         # Counted from now, by our clock: the broker's may differ.
-        late_ms = now_ms() + self._pop.invisible_ms
+        late_ms = now_ms() + self.pop.invisible_ms
         for start in range(0, len(popped), size):
             batch = popped[start : start + size]
             number = next(self._numbers)
@@ -119,29 +120,29 @@ class PopConsumption:
         waiting, self._waiting = self._waiting, {}
         time_ms = now_ms()
         unread = [one for some, late_ms in waiting.values() if time_ms < late_ms for one in some]
-        replies = self._io.call_many(
+        replies = self.io.call_many(
             [(one.handle.broker, self._change_request(one, AT_ONCE_MS)) for one in unread],
-            timeout_ms=self._settings.request_timeout_ms,
+            timeout_ms=self.settings.request_timeout_ms,
         )
         for one, reply in zip(unread, replies, strict=True):
             _note_failure(one, reply)
         self.acks.finish()
 
     def _change(self, popped: Popped, invisible_ms: int) -> None:
-        self._io.submit(
+        self.io.submit(
             self._change_request(popped, invisible_ms),
             broker=popped.handle.broker,
-            timeout_ms=self._settings.request_timeout_ms,
+            timeout_ms=self.settings.request_timeout_ms,
             on_done=partial(_note_failure, popped),
         )
 
     def _change_request(self, popped: Popped, invisible_ms: int) -> ChangeInvisibleTime:
-        return change_of(self._settings.group, popped.topic, popped.handle.text(), invisible_ms)
+        return change_of(self.settings.group, popped.topic, popped.handle.text(), invisible_ms)
 
     def _consume(self, owned: PopQueue, popped: list[Popped], late_ms: int) -> None:
         messages = [one.message for one in popped]
         context = ConsumeContext(owned.queue)
-        status = self._calls.call(messages, context)
+        status = self.calls.call(messages, context)
         if now_ms() >= late_ms:
             _LOG.warning(
                 "%s: a listener took longer than the invisible time: redelivery follows",
@@ -149,8 +150,8 @@ class PopConsumption:
             )
             return
         consumed, failed = split_outcome(messages, status, context.ack_index)
-        self._calls.counts.succeeded += len(consumed)
-        self._calls.counts.failed += len(failed)
+        self.calls.counts.succeeded += len(consumed)
+        self.calls.counts.failed += len(failed)
         self.acks.add(popped[: len(consumed)])
         if failed:
             self._postpone(popped[len(consumed) :], context.delay_level)
@@ -159,13 +160,13 @@ class PopConsumption:
         dead: list[Popped] = []
         for one in failed:
             attempts = one.message.reconsume_times
-            if delay_level < 0 or attempts + 1 >= self._settings.attempts:
+            if delay_level < 0 or attempts + 1 >= self.settings.attempts:
                 dead.append(one)
             else:
-                self._change(one, self._pop.retry_ms(attempts, delay_level))
+                self._change(one, self.pop.retry_ms(attempts, delay_level))
         # Once a message is a dead letter it is acknowledged; the broker redelivers the others.
         messages = [one.message for one in dead]
-        failed_messages = send_back(self._io, self._settings, messages, DEAD_LETTER_LEVEL)
+        failed_messages = send_back(self.io, self.settings, messages, DEAD_LETTER_LEVEL)
         refused = {id(message) for message in failed_messages}
         self.acks.add([one for one in dead if id(one.message) not in refused])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -36,27 +37,22 @@ _SUSPENDED_PAUSE_MS: Final = 1_000
 _EMPTY_PAUSE_MS: Final = 20
 
 
+@dataclass(eq=False)
 class PopPuller:
     """The queues that one member pops; the housekeeping thread gains and loses them."""
 
-    def __init__(
-        self,
-        instance: ClientInstance,
-        settings: ConsumerSettings,
-        pop: PopSettings,
-        consumption: PopConsumption,
-        is_suspended: Callable[[], bool],
-    ) -> None:
-        self._instance = instance
-        self._io = instance.io
-        self._settings = settings
-        self._pop = pop
-        self.consumption = consumption
-        self._is_suspended = is_suspended
-        self.owned: dict[QueueId, PopQueue] = {}
-        name = settings.strategy.name
+    instance: ClientInstance
+    settings: ConsumerSettings
+    pop: PopSettings
+    consumption: PopConsumption
+    is_suspended: Callable[[], bool]
+    owned: dict[QueueId, PopQueue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._io = self.instance.io
+        name = self.settings.strategy.name
         self._strategy = name if name in _STRATEGIES else _STRATEGIES[0]
-        is_last = settings.consume_from is ConsumeFrom.LAST
+        is_last = self.settings.consume_from is ConsumeFrom.LAST
         self._init_mode = InitMode.MAX if is_last else InitMode.MIN
 
     def rebalance(self, subscriptions: Mapping[str, Subscription]) -> dict[str, Subscription]:
@@ -83,7 +79,7 @@ class PopPuller:
         broker = self._broker_of(topic)
         if broker is None:
             return unchanged
-        settings, client_id = self._settings, self._instance.client_id
+        settings, client_id = self.settings, self.instance.client_id
         request = QueryAssignment(
             settings.group, topic, client_id, self._strategy, settings.model.value
         )
@@ -104,14 +100,14 @@ class PopPuller:
         return None
 
     def _broker_of(self, topic: str) -> str | None:
-        route = self._instance.route(topic)
+        route = self.instance.route(topic)
         masters = [one.name for one in route.brokers if MASTER_ID in one.addresses] if route else []
         return min(masters, default=None)
 
     def _own(self, wanted: Mapping[QueueId, Subscription]) -> None:
         for queue in [queue for queue in self.owned if queue not in wanted]:
             self.owned.pop(queue).is_dropped = True
-            _LOG.info("group=%s: stopped popping %s", self._settings.group, queue)
+            _LOG.info("group=%s: stopped popping %s", self.settings.group, queue)
         for queue, subscription in wanted.items():
             known = self.owned.get(queue)
             if known is not None:
@@ -119,7 +115,7 @@ class PopPuller:
                 continue
             self.owned[queue] = PopQueue(queue, subscription)
             self.start(self.owned[queue])
-            _LOG.info("group=%s: started popping %s", self._settings.group, queue)
+            _LOG.info("group=%s: started popping %s", self.settings.group, queue)
 
     def start(self, owned: PopQueue) -> None:
         """Pop the queue until it is dropped."""
@@ -130,9 +126,9 @@ class PopPuller:
     def _step(self, owned: PopQueue) -> None:
         if owned.is_dropped:
             return
-        if self._is_suspended():
+        if self.is_suspended():
             self._step_later(owned, _SUSPENDED_PAUSE_MS)
-        elif owned.pending > self._pop.pending_max:
+        elif owned.pending > self.pop.pending_max:
             self._step_later(owned, _FULL_PAUSE_MS)
         else:
             self._ask(owned)
@@ -148,18 +144,18 @@ class PopPuller:
 
     def _ask(self, owned: PopQueue) -> None:
         request = PopMessages(
-            group=self._settings.group,
+            group=self.settings.group,
             queue=owned.queue,
-            count_max=self._pop.batch_size,
-            invisible_ms=self._pop.invisible_ms,
-            poll_ms=self._pop.poll_ms,
+            count_max=self.pop.batch_size,
+            invisible_ms=self.pop.invisible_ms,
+            poll_ms=self.pop.poll_ms,
             init_mode=self._init_mode,
             subscription=owned.subscription,
         )
         self._io.send(
             request,
             broker=owned.queue.broker,
-            timeout_ms=self._pop.poll_ms + _GRACE_MS,
+            timeout_ms=self.pop.poll_ms + _GRACE_MS,
             on_done=partial(self._on_reply, owned, now_ms()),
         )
 
@@ -197,7 +193,7 @@ class PopPuller:
         if not wanted:
             return
         for popped in wanted:
-            popped.message.topic = unwrapped(self._settings.namespace, popped.message.topic)
+            popped.message.topic = unwrapped(self.settings.namespace, popped.message.topic)
         with owned.lock:
             owned.pending += len(wanted)
         self.consumption.on_popped(owned, wanted)

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -61,51 +61,39 @@ class PullCounts:
     started_ns: int = field(default_factory=time.monotonic_ns)
 
 
+@dataclass(eq=False)
 class QueuePuller:
     """One consumer's pulls. Any thread may call `start`; the rest runs in the I/O thread."""
 
-    def __init__(
-        self,
-        io: IoThread,
-        settings: ConsumerSettings,
-        *,
-        is_orderly: bool,
-        on_messages: Callable[[OwnedQueue, list[ReceivedMessage]], None],
-        on_illegal: Callable[[OwnedQueue, int], None],
-        subscription_of: Callable[[str], Subscription | None],
-        is_full: Callable[[], bool] = lambda: False,
-        commits_on_pull: bool = True,
-    ) -> None:
-        """`subscription_of` a topic may change at any time, and is None if it was just given up.
-
-        `is_full` pauses every queue.
-        """
-        self._io = io
-        self._settings = settings
-        self._is_orderly = is_orderly
-        self._on_messages = on_messages
-        self._on_illegal = on_illegal
-        self._subscription_of = subscription_of
-        self._is_full = is_full
-        self.is_suspended = False
-        self.paused: frozenset[QueueId] = frozenset()
-        """Queues that are not pulled from."""
-        self.counts = PullCounts()
-        self._commits_on_pull = commits_on_pull and not settings.is_broadcasting
+    io: IoThread
+    settings: ConsumerSettings
+    _: KW_ONLY
+    is_orderly: bool
+    on_messages: Callable[[OwnedQueue, list[ReceivedMessage]], None]
+    on_illegal: Callable[[OwnedQueue, int], None]
+    subscription_of: Callable[[str], Subscription | None]
+    """A topic's subscription now; None if it was just given up."""
+    is_full: Callable[[], bool] = lambda: False
+    """Pauses every queue."""
+    commits_on_pull: bool = True
+    is_suspended: bool = False
+    paused: frozenset[QueueId] = frozenset()
+    """Queues that are not pulled from."""
+    counts: PullCounts = field(default_factory=PullCounts)
 
     def own(self, queue: QueueId, start: int, subscription: Subscription) -> OwnedQueue:
         """Create a queue's state; `start` begins its pulls."""
-        limits = self._settings.limits
-        if self._is_orderly:
+        limits = self.settings.limits
+        if self.is_orderly:
             limits = replace(limits, span_max=None)
-        is_locking = self._is_orderly and not self._settings.is_broadcasting
-        control = PullControl(limits, is_locking, self._settings.pull_interval_ms)
+        is_locking = self.is_orderly and not self.settings.is_broadcasting
+        control = PullControl(limits, is_locking, self.settings.pull_interval_ms)
         process = ProcessQueue(start, last_pull_ms=now_ms())
         return OwnedQueue(queue, process, control, subscription, tags_of(subscription))
 
     def start(self, owned: OwnedQueue) -> None:
         """Pull from the queue until it is dropped; a second call runs its next step at once."""
-        self._io.post(partial(self._step, owned))
+        self.io.post(partial(self._step, owned))
 
     def is_stale(self, owned: OwnedQueue, time_ms: int) -> bool:
         """The queue's pulls have stopped."""
@@ -115,7 +103,7 @@ class QueuePuller:
 
     def _step(self, owned: OwnedQueue) -> None:
         control, time_ms = owned.control, now_ms()
-        wanted = self._subscription_of(owned.queue.topic)
+        wanted = self.subscription_of(owned.queue.topic)
         if wanted is not None and wanted != owned.subscription:
             owned.subscription, owned.tags = wanted, tags_of(wanted)
         with owned.lock:
@@ -124,15 +112,15 @@ class QueuePuller:
                 time_ms,
                 is_suspended=self.is_suspended or owned.queue in self.paused,
                 is_wanted=wanted is not None,
-                is_full=self._is_full(),
+                is_full=self.is_full(),
             )
         if step is Step.PULL:
             self._pull(owned, time_ms)
         elif step is Step.REREAD:
-            self._io.send(
-                GetCommittedOffset(self._settings.group, owned.queue),
+            self.io.send(
+                GetCommittedOffset(self.settings.group, owned.queue),
                 broker=owned.queue.broker,
-                timeout_ms=self._settings.request_timeout_ms,
+                timeout_ms=self.settings.request_timeout_ms,
                 on_done=partial(self._on_committed_offset, owned),
             )
         elif step is Step.WAIT and not control.is_pulling:
@@ -148,15 +136,16 @@ class QueuePuller:
     def _step_later(self, owned: OwnedQueue) -> None:
         if not owned.is_step_due:
             owned.is_step_due = True
-            self._io.at(owned.control.not_before_ms, partial(self._step_now, owned))
+            self.io.at(owned.control.not_before_ms, partial(self._step_now, owned))
 
     def _step_now(self, owned: OwnedQueue) -> None:
         owned.is_step_due = False
         self._step(owned)
 
     def _pull(self, owned: OwnedQueue, time_ms: int) -> None:
-        settings, process = self._settings, owned.process
-        done = process.consumed_offset if self._commits_on_pull else 0
+        settings, process = self.settings, owned.process
+        commits = self.commits_on_pull and not settings.is_broadcasting
+        done = process.consumed_offset if commits else 0
         # A replica stores no offsets, and a pull that waits for messages waits at the master.
         is_at_master = not owned.is_replica_suggested
         request = PullMessages(
@@ -168,7 +157,7 @@ class QueuePuller:
             commit=done if done > 0 and is_at_master else None,
             suspend_ms=settings.suspend_ms if is_at_master else None,
         )
-        self._io.send(
+        self.io.send(
             request,
             broker=owned.queue.broker,
             timeout_ms=max(settings.pull_timeout_ms, settings.suspend_ms + HOLD_GRACE_MS),
@@ -196,7 +185,7 @@ class QueuePuller:
         messages: list[ReceivedMessage] = []
         if result.status is PullStatus.FOUND:
             try:
-                messages = decode_pull(result, owned.queue, owned.tags, self._settings.namespace)
+                messages = decode_pull(result, owned.queue, owned.tags, self.settings.namespace)
             except RocketMQError as error:
                 self._on_error(owned, error, time_ms)
                 return
@@ -224,7 +213,7 @@ class QueuePuller:
             process.add(messages, result.next_begin)
         if messages:
             self.counts.messages += len(messages)
-            self._on_messages(owned, messages)
+            self.on_messages(owned, messages)
         self._step(owned)
 
     def _on_illegal_offset(self, owned: OwnedQueue, start: int, reply: PullReply) -> None:
@@ -248,7 +237,7 @@ class QueuePuller:
         if is_expired:
             self._step(owned)
         else:
-            self._on_illegal(owned, offset)
+            self.on_illegal(owned, offset)
 
     def _on_error(self, owned: OwnedQueue, error: RocketMQError, time_ms: int) -> None:
         owned.control.on_error(error, time_ms)

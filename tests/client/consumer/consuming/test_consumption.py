@@ -188,7 +188,7 @@ def test_a_listener_that_is_too_slow_has_its_messages_sent_back_with_level_3(
         return ConsumeStatus.SUCCESS
 
     consumption = concurrent(io, pool, None)
-    consumption._calls._listener = slow
+    consumption.calls._listener = slow
     consumption.consume(owned, messages)
     (sent,) = io.asked_of(SendBack)
     assert (sent.delay_level, sent.attempts_max) == (3, 16)
