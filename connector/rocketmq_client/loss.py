@@ -13,7 +13,7 @@ from typing import Final
 
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, FilterUnsupportedError, RocketMQError
-from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 
 
 class LossReason(enum.Enum):
@@ -104,20 +104,14 @@ class Doubt:
 
 
 def judge_doubt(
-    queue: QueueId,
-    doubt: Doubt,
-    bounds: Bounds,
-    standing: Standing,
-    *,
-    missing: tuple[int, int],
-    is_overdue: bool,
+    missing: OffsetRange, doubt: Doubt, bounds: Bounds, standing: Standing, *, is_overdue: bool
 ) -> Loss | None:
     """Decide a doubt of a download; None if no loss is proven yet.
 
     `missing` reaches from the first offset that has not arrived to the end of the range.
     `is_overdue` is true if the doubt has lasted for as long as an outage may.
     """
-    start, end = missing
+    queue, start, end = missing.queue, missing.start, missing.end
     # A broker that knows the topic answers with its bounds, even while it is missing from the
     # route for a moment: only zero bounds or a refusal beside a missing route is a deletion.
     is_absent = bounds == Bounds(0, 0) or doubt.kind is DoubtKind.REFUSED

@@ -20,7 +20,7 @@ from rocketmq_client.loss import (
     lost_range,
 )
 from rocketmq_wire.errors import ConnectionLostError, RocketMQError, broker_error
-from rocketmq_wire.model import Bounds, QueueId, QueueSet, Route
+from rocketmq_wire.model import Bounds, OffsetRange, QueueId, QueueSet, Route
 from rocketmq_wire.requests.offsets import OffsetReply
 from rocketmq_wire.requests.topics import RouteReply
 
@@ -31,14 +31,8 @@ QUEUE = QueueId("orders", "broker-a", 3)
 
 
 def judged(kind, bounds, *, start=100, standing=Standing.SERVED, is_overdue=False, first=None):
-    return judge_doubt(
-        QUEUE,
-        Doubt(kind, start, 150),
-        bounds,
-        standing,
-        missing=(start if first is None else first, 200),
-        is_overdue=is_overdue,
-    )
+    missing = OffsetRange(QUEUE, start if first is None else first, 200)
+    return judge_doubt(missing, Doubt(kind, start, 150), bounds, standing, is_overdue=is_overdue)
 
 
 def test_illegal_offsets_within_fresh_bounds_are_a_reset_and_lose_nothing():

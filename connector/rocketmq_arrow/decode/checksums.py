@@ -81,8 +81,10 @@ def _suspects(
     # Too early for the bytes before the body, or too large.
     is_odd = (ends < width) | (sizes > width) | (stored < 0)
     odd = np.flatnonzero(is_odd)
-    rows = np.flatnonzero(~is_odd) if len(odd) else None
-    return odd if _are_right(data, sizes, ends, stored, width, rows) else every
+    if len(odd):
+        rows = np.flatnonzero(~is_odd)
+        sizes, ends, stored = sizes[rows], ends[rows], stored[rows]
+    return odd if _are_right(data, sizes, ends, stored, width) else every
 
 
 def are_right(bodies: Bytes, stored: NDArray[np.int32]) -> bool:
@@ -128,16 +130,9 @@ def _row_width(sizes: Positions) -> int:
 
 
 def _are_right(
-    data: Bytes,
-    sizes: Positions,
-    ends: Positions,
-    stored: NDArray[np.int32],
-    width: int,
-    rows: Positions | None,
+    data: Bytes, sizes: Positions, ends: Positions, stored: NDArray[np.int32], width: int
 ) -> bool:
-    """Whether all bodies fit their checksums, or those of some rows."""
-    if rows is not None:
-        sizes, ends, stored = sizes[rows], ends[rows], stored[rows]
+    """Whether all bodies fit their checksums."""
     raw = stored.view(np.uint32) ^ _zero_crcs()[sizes]
     step = _BYTES_AT_ONCE // width
     pieces = [slice(at, at + step) for at in range(0, len(ends), step)]

@@ -29,7 +29,7 @@ from rocketmq_arrow.decode.layout import (
 )
 from rocketmq_arrow.decode.property_scan import PropertyScan
 from rocketmq_arrow.decode.property_template import RowTemplate
-from rocketmq_arrow.decode.uniform_records import UniformItems
+from rocketmq_arrow.decode.uniform_records import UniformRecords
 from rocketmq_arrow.kernels.gather import Positions, overlapping, replace_rows
 from rocketmq_arrow.kernels.numpy_arrays import array_of, text_array
 from rocketmq_wire.model import QueueId
@@ -57,14 +57,14 @@ class ColumnValues:
     """As users get them: inflated; None when nobody asked for the column."""
     reasons: pa.StringArray | None = None
     template: RowTemplate | None = None
-    item_bounds: UniformItems | None = None
-    """The items, where their places are known already."""
+    uniform: UniformRecords | None = None
+    """The rows as uniform records, if they are."""
 
     @cached_property
-    def scan(self) -> PropertyScan | UniformItems:
+    def scan(self) -> PropertyScan | UniformRecords:
         layout = self.layout
-        if self.item_bounds is not None:
-            return self.item_bounds
+        if self.uniform is not None:
+            return self.uniform
         return PropertyScan(layout.data, layout.text_start, layout.text_end, self.template)
 
     def column(self, name: str, arrow_type: pa.DataType) -> pa.Array:

@@ -163,7 +163,7 @@ class Decoder:
             bodies = records.bodies()
         if self._options.check_crc and not records.are_right(bodies):
             return None
-        values = ColumnValues(queue, records.layout, bodies, item_bounds=records.items)
+        values = ColumnValues(queue, records.layout, bodies, uniform=records)
         return self._batch(values)
 
     def _open_chunk(

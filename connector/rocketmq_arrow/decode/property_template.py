@@ -19,6 +19,7 @@ segment, 15 for each searched end. Searching all separators and names takes 60 t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -26,7 +27,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rocketmq_arrow.kernels.gather import Bytes, Positions, differing_rows, overlapping, pieces_at
+from rocketmq_arrow.kernels.gather import (
+    Bytes,
+    Mask,
+    Positions,
+    differing_rows,
+    overlapping,
+    pieces_at,
+)
 
 _SEPARATOR: Final = b"\x01"
 _END: Final = b"\x02"
@@ -179,11 +187,11 @@ def _locate_by(
         return None, None
     for _ in range(_ATTEMPTS):
         plan = _plan(shape.names, shape.is_closed, shape.sizes_min, shape.sizes_max)
-        item_bounds, rows = _segment_starts(text, bounds, plan.segments, plan.spans)
-        if item_bounds is not None:
-            return ItemBounds(plan.values, item_bounds), shape
-        if not len(rows) or not _admit_rows(shape, text, bounds, rows):
-            break
+        try:
+            return ItemBounds(plan.values, _segment_starts(text, bounds, plan)), shape
+        except _OtherRowsError as error:
+            if not len(error.rows) or not _admit_rows(shape, text, bounds, error.rows):
+                break
     return None, None
 
 
@@ -238,76 +246,80 @@ def _plan(
     return _Plan(segments, values, spans)
 
 
-def _segment_starts(
-    text: Bytes, bounds: Positions, segments: list[_Segment], spans: list[tuple[int, int]]
-) -> tuple[list[Positions] | None, Positions]:
-    """Where each segment starts in each row; else rows to learn from, when there are any."""
-    nothing = np.empty(0, np.int64)
+class _OtherRowsError(Exception):
+    """Rows do not have the shape; a few to learn from, when there are any."""
+
+    def __init__(self, rows: Positions | Sequence[int] = ()) -> None:
+        super().__init__()
+        self.rows = np.asarray(rows[:_MORE_SAMPLES], np.int64)
+
+
+def _segment_starts(text: Bytes, bounds: Positions, plan: _Plan) -> list[Positions]:
+    """Where each segment starts in each row. Raises _OtherRowsError."""
+    segments, spans = plan.segments, plan.spans
     starts = bounds[:-1]
     found = [starts]
     tail = len(segments[-1])
     for index, (size_min, size_max) in enumerate(spans):
-        others = _other_rows(text, starts, segments[index])
-        if others is None or len(others):
-            return None, nothing if others is None else others
+        _check_segment(text, starts, segments[index])
         value_starts = starts + len(segments[index])
         if index < len(spans) - 1:
             if size_max - size_min >= _WINDOWS_MAX * _WINDOW:
-                return None, nothing
-            ends = _next_ends(text, value_starts, size_min)
-            if ends is None:
-                return None, nothing
-            starts = ends
+                raise _OtherRowsError
+            starts = _next_ends(text, value_starts, size_min)
         else:
             starts = bounds[1:] - tail
-            is_other = starts <= value_starts
-            if is_other.any():
-                return None, np.flatnonzero(is_other)[:_MORE_SAMPLES]
+            _refuse_rows(starts <= value_starts)
         found.append(starts)
     if not spans:
-        is_other = np.diff(bounds) != tail
-        if is_other.any():
-            return None, np.flatnonzero(is_other)[:_MORE_SAMPLES]
-    others = _other_rows(text, starts, segments[-1], is_all=not spans)
-    if others is None or len(others):
-        return None, nothing if others is None else others
-    return found, nothing
+        _refuse_rows(np.diff(bounds) != tail)
+    _check_segment(text, starts, segments[-1], is_all=not spans)
+    return found
 
 
-def _other_rows(
+def _refuse_rows(is_other: Mask) -> None:
+    if is_other.any():
+        raise _OtherRowsError(np.flatnonzero(is_other))
+
+
+def _check_segment(
     text: Bytes, starts: Positions, segment: _Segment, *, is_all: bool = False
-) -> Positions | None:
-    """A few rows without the segment at its position; None if the text is too short."""
+) -> None:
+    """Refuses rows without the segment at its position, and a text that is too short."""
     size = len(segment)
     if not size:
-        return np.empty(0, np.int64)
+        return
     if is_all:
         rows = text
     elif int(starts.max()) + size <= len(text):
         rows = pieces_at(text, starts, size).ravel()
     else:
-        return None
-    return differing_rows(rows, segment.text, segment.mask)[:_MORE_SAMPLES]
+        raise _OtherRowsError
+    others = differing_rows(rows, segment.text, segment.mask)
+    if len(others):
+        raise _OtherRowsError(others)
 
 
-def _next_ends(text: Bytes, starts: Positions, size_min: int) -> Positions | None:
-    """The first 0x02 at least `size_min` behind each start; None when one is too far away."""
+def _next_ends(text: Bytes, starts: Positions, size_min: int) -> Positions:
+    """The first 0x02 at least `size_min` behind each start; refuses one that is too far away."""
     if int(starts.max()) + size_min + _WINDOWS_MAX * _WINDOW > len(text):
         text = np.concatenate([text, np.zeros(size_min + _WINDOWS_MAX * _WINDOW, np.uint8)])
     windows = overlapping(text, "<u8")
     ends = starts + size_min
     if int(ends.max()) >= len(windows):
-        return None
+        raise _OtherRowsError
     steps = _first_ends(windows[ends])
     ends += steps
     rows = np.flatnonzero(steps == _WINDOW)
     for _ in range(_WINDOWS_MAX - 1):
         if not len(rows):
-            return ends
+            break
         steps = _first_ends(windows[ends[rows]])
         ends[rows] += steps
         rows = rows[steps == _WINDOW]
-    return None if len(rows) else ends
+    if len(rows):
+        raise _OtherRowsError
+    return ends
 
 
 def _first_ends(words: NDArray[np.uint64]) -> Positions:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -91,47 +90,38 @@ class _Template:
         )
 
 
-class UniformItems:
-    """The items of uniform records."""
-
-    def __init__(self, template: _Template, layout: Layout, largest: Bytes) -> None:
-        self._template, self._layout, self._largest = template, layout, largest
-
-    def find(self, name: str) -> pa.StringArray:
-        """Each row's value of one property, null where there is none."""
-        count = len(self._layout)
-        bounds = self._template.values.get(name.encode())
-        if bounds is None:
-            return pa.nulls(count, pa.string())
-        start, end = bounds
-        values = take_rows(self._layout.data, start, self._template.row_size, end - start, count)
-        return as_text(values, is_ascii=is_ascii(self._largest[start:end]))
-
-    def map_array(self, map_type: pa.MapType) -> pa.MapArray:
-        return self._scan.map_array(map_type)
-
-    @cached_property
-    def _scan(self) -> PropertyScan:
-        layout = self._layout
-        return PropertyScan(layout.data, layout.text_start, layout.text_end)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class UniformRecords:
     """The sound records of a pull body; whether their bodies are right is still to be asked."""
 
     layout: Layout
-    items: UniformItems
-    body_size: int
+    template: _Template
+    largest: Bytes
+    """The largest byte of each column."""
 
     def bodies(self) -> pa.BinaryArray:
-        layout = self.layout
-        row_size = int(layout.sizes[0])
-        return take_rows(layout.data, HEADER_SIZE, row_size, self.body_size, len(layout))
+        return self._columns(HEADER_SIZE, HEADER_SIZE + self.template.body_size)
 
     def are_right(self, bodies: pa.BinaryArray) -> bool:
-        rows = np.frombuffer(bodies.buffers()[2], np.uint8).reshape(-1, self.body_size)
+        """Whether the bodies fit their checksums."""
+        rows = np.frombuffer(bodies.buffers()[2], np.uint8).reshape(-1, self.template.body_size)
         return are_right(rows, self.layout.int32(CRC_AT))
+
+    def find(self, name: str) -> pa.StringArray:
+        """Each row's value of one property, null where there is none."""
+        bounds = self.template.values.get(name.encode())
+        if bounds is None:
+            return pa.nulls(len(self.layout), pa.string())
+        start, end = bounds
+        return as_text(self._columns(start, end), is_ascii=is_ascii(self.largest[start:end]))
+
+    def map_array(self, map_type: pa.MapType) -> pa.MapArray:
+        layout = self.layout
+        return PropertyScan(layout.data, layout.text_start, layout.text_end).map_array(map_type)
+
+    def _columns(self, start: int, end: int) -> pa.BinaryArray:
+        row_size, count = self.template.row_size, len(self.layout)
+        return take_rows(self.layout.data, start, row_size, end - start, count)
 
 
 class UniformReader:
@@ -185,7 +175,7 @@ class UniformReader:
         layout = _layout(data, template)
         if not _are_wanted(layout, wanted):
             return None
-        return UniformRecords(layout, UniformItems(template, layout, largest), body_size)
+        return UniformRecords(layout, template, largest)
 
 
 def _one_size(data: Bytes, sizes: Buffer | None) -> int:

@@ -28,11 +28,11 @@ class Piece:
     """Records, back to back."""
     size: int = field(compare=False)
     """The bytes of all bodies."""
-    sizes: Buffer | None = field(compare=False)
-    message_count: int = field(compare=False)
-    may_follow: bool = field(compare=False)
+    sizes: Buffer | None = field(compare=False, default=None)
+    message_count: int = field(compare=False, default=0)
+    may_follow: bool = field(compare=False, default=True)
     """True if its records begin at `start`: joined to the piece before, none is there twice."""
-    may_lead: bool = field(compare=False)
+    may_lead: bool = field(compare=False, default=True)
     """True if its records end at `end`."""
     loss: Loss | None = field(compare=False, default=None)
 
@@ -104,24 +104,15 @@ class Coverage:
         if self.edge == start < end <= self.end and (not islands or islands[0].start >= end):
             # Most answers come in the order of their pulls.
             count = min(message_count, end - start)
-            self._insert(
-                Piece(start, end, bodies, size, sizes, count, may_follow=True, may_lead=True)
-            )
+            self._insert(Piece(start, end, bodies, size, sizes, count))
             return True
         gaps = list(self.missing(start, end))
         for gap_start, gap_end in gaps:
-            self._insert(
-                Piece(
-                    gap_start,
-                    gap_end,
-                    bodies,
-                    size,
-                    sizes,
-                    min(message_count, gap_end - gap_start),
-                    may_follow=gap_start == start,
-                    may_lead=gap_end == end,
-                )
-            )
+            count = min(message_count, gap_end - gap_start)
+            piece = Piece(gap_start, gap_end, bodies, size, sizes, count)
+            piece.may_follow = gap_start == start
+            piece.may_lead = gap_end == end
+            self._insert(piece)
         return bool(gaps)
 
     def lose(self, loss: Loss) -> int | None:
@@ -129,9 +120,7 @@ class Coverage:
         gaps = list(self.missing(loss.start, loss.end))
         for start, end in gaps:
             part = lost_range(loss.reason, loss.queue, start, end, loss.bounds)
-            self._insert(
-                Piece(start, end, (), 0, None, 0, may_follow=False, may_lead=False, loss=part)
-            )
+            self._insert(Piece(start, end, (), 0, loss=part))
         return gaps[0][0] if gaps else None
 
     def pop(self) -> Piece:
@@ -155,16 +144,7 @@ class Coverage:
             size += last.size
         if last is head:
             return head
-        return Piece(
-            head.start,
-            last.end,
-            tuple(bodies),
-            size,
-            None,
-            0,
-            may_follow=head.may_follow,
-            may_lead=last.may_lead,
-        )
+        return Piece(head.start, last.end, tuple(bodies), size)
 
     def pop_loss(self) -> Loss:
         """Take the next loss, joined with those that follow for the same reason."""

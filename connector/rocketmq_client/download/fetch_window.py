@@ -267,14 +267,9 @@ class FetchWindow:
         self._doubt_is_asked = False
         if doubt is None:
             return
-        loss = judge_doubt(
-            self.wanted.queue,
-            doubt,
-            bounds,
-            standing,
-            missing=(self._coverage.edge, self.wanted.end),
-            is_overdue=self._outage.is_stuck(now_ms),
-        )
+        missing = OffsetRange(self.wanted.queue, self._coverage.edge, self.wanted.end)
+        is_overdue = self._outage.is_stuck(now_ms)
+        loss = judge_doubt(missing, doubt, bounds, standing, is_overdue=is_overdue)
         if loss is not None and self._lose(loss):
             self._outage.progressed(now_ms)
             return
@@ -470,14 +465,8 @@ class FetchWindow:
 
     def _chunk(self, piece: Piece) -> RangeChunk:
         expected = None if self._is_filtered else piece.end - piece.start
-        return RangeChunk(
-            self.wanted.queue,
-            piece.start,
-            piece.end,
-            piece.body,
-            sizes=piece.sizes,
-            expected_count=expected,
-        )
+        queue, body = self.wanted.queue, piece.body
+        return RangeChunk(queue, piece.start, piece.end, body, piece.sizes, expected)
 
     # --- doubts and losses ----------------------------------------------------------------------
 

@@ -19,15 +19,7 @@ from typing import Final
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.errors import RangeLostError
-from rocketmq_client.loss import (
-    Doubt,
-    DoubtKind,
-    Loss,
-    LossPolicy,
-    Standing,
-    is_doubtful,
-    judge_doubt,
-)
+from rocketmq_client.loss import Doubt, DoubtKind, LossPolicy, Standing, is_doubtful, judge_doubt
 from rocketmq_client.retry import Backoff, OutageClock
 from rocketmq_wire.errors import (
     BrokerError,
@@ -183,14 +175,9 @@ class RangeStream:
         if doubt is None:
             return None
         wanted = self._ranges[self._current]
-        loss = judge_doubt(
-            wanted.queue,
-            doubt,
-            bounds,
-            standing,
-            missing=(self._position, wanted.end),
-            is_overdue=self._outage.is_stuck(now_ms),
-        )
+        missing = OffsetRange(wanted.queue, self._position, wanted.end)
+        is_overdue = self._outage.is_stuck(now_ms)
+        loss = judge_doubt(missing, doubt, bounds, standing, is_overdue=is_overdue)
         if loss is None or loss.start > self._position:
             self._outage.answered(now_ms)
             self._outage.back_off(now_ms)
@@ -202,7 +189,8 @@ class RangeStream:
             return None
         if self._spec.loss_policy is LossPolicy.RAISE:
             raise RangeLostError(loss)
-        return self._skip(loss, now_ms)
+        self._advance(loss.end, now_ms)
+        return RangeChunk(loss.queue, loss.start, loss.end, b"", loss=loss)
 
     def on_bounds_failure(self, error: RocketMQError, now_ms: int) -> None:
         """Ask for bounds and route again later, since they could not be fetched."""
@@ -232,25 +220,14 @@ class RangeStream:
             end = hole[0]
         handed_on = None
         if end > chunk.start:
-            handed_on = RangeChunk(
-                wanted.queue,
-                chunk.start,
-                end,
-                body,
-                sizes=chunk.sizes,
-                expected_count=None if self._is_filtered else end - chunk.start,
-            )
+            expected = None if self._is_filtered else end - chunk.start
+            handed_on = RangeChunk(wanted.queue, chunk.start, end, body, chunk.sizes, expected)
             self._advance(end, now_ms)
         if hole is not None:
             is_lost = chunk.remark == LOST_REMARK
             kind = DoubtKind.LOST if is_lost else DoubtKind.VANISHED
             self._open_doubt(kind, hole[1], now_ms)
         return handed_on
-
-    def _skip(self, loss: Loss, now_ms: int) -> RangeChunk:
-        chunk = RangeChunk(loss.queue, loss.start, loss.end, b"", loss=loss)
-        self._advance(loss.end, now_ms)
-        return chunk
 
     def _advance(self, end: int, now_ms: int) -> None:
         self._position = end

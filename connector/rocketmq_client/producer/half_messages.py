@@ -47,7 +47,7 @@ class HalfMessage:
     transaction_id: str
     message_id: str = ""
 
-    def end(self, resolution: Resolution, *, is_from_check: bool = False) -> EndTransaction:
+    def end(self, resolution: Resolution) -> EndTransaction:
         return EndTransaction(
             self.group,
             self.offset,
@@ -56,8 +56,7 @@ class HalfMessage:
             self.message_id,
             self.transaction_id,
             self.queue.topic,
-            is_from_check,
-            self.queue.broker,
+            broker=self.queue.broker,
         )
 
 
