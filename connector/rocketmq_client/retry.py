@@ -235,11 +235,7 @@ class Retry:
     """The tries of one piece of work, from when it is made until its policy's limit."""
 
     def __init__(
-        self,
-        policy: RetryPolicy,
-        clock: Clock = SYSTEM_CLOCK,
-        *,
-        log: logging.Logger | None = None,
+        self, policy: RetryPolicy, clock: Clock = SYSTEM_CLOCK, *, log: logging.Logger | None = None
     ) -> None:
         """`log` reports the first failure, and the success after failures, once each."""
         self._policy = policy

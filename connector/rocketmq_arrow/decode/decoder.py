@@ -282,11 +282,7 @@ class Decoder:
         yield slice(first, len(chunk.layout)), inflated
 
     def _build(
-        self,
-        chunk: _Chunk,
-        rows: slice,
-        bodies: pa.BinaryArray | None,
-        inflated: dict[int, bytes],
+        self, chunk: _Chunk, rows: slice, bodies: pa.BinaryArray | None, inflated: dict[int, bytes]
     ) -> Iterator[pa.RecordBatch]:
         layout = chunk.layout
         reasons = {

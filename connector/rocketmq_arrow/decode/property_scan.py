@@ -60,11 +60,7 @@ class PropertyScan:
     """The property strings of one chunk's rows."""
 
     def __init__(
-        self,
-        data: Bytes,
-        starts: Positions,
-        ends: Positions,
-        template: RowTemplate | None = None,
+        self, data: Bytes, starts: Positions, ends: Positions, template: RowTemplate | None = None
     ) -> None:
         self._text, self._bounds = values_of(take_binary(data, starts, ends))
         self._count = len(starts)
@@ -241,10 +237,7 @@ class PropertyScan:
         np.cumsum(counts, out=offsets[1:])
         names = take_binary(self._text, items.name_start, items.name_end)
         values = take_binary(self._text, items.name_end + 1, items.value_end)
-        children = [
-            as_text(names, is_ascii=self.is_ascii),
-            as_text(values, is_ascii=self.is_ascii),
-        ]
+        children = [as_text(names, is_ascii=self.is_ascii), as_text(values, is_ascii=self.is_ascii)]
         # Arrow up to 25 ends the process over keys whose nulls nobody has counted yet.
         if children[0].null_count:
             raise ValueError("a property has no name")

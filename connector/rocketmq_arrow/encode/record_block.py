@@ -231,11 +231,7 @@ def block_from_batches(
 
 
 def _block_of_entries(
-    data: Bytes,
-    starts: Positions,
-    entry_sizes: Positions,
-    header: NDArray[np.uint8],
-    topic: str,
+    data: Bytes, starts: Positions, entry_sizes: Positions, header: NDArray[np.uint8], topic: str
 ) -> RecordBlock:
     """Entries of batches as records; `header` is a record up to and with its body's size."""
     topic_bytes, fixed_size = topic_field(topic), header.shape[1]

@@ -210,12 +210,7 @@ def _piece_sizes(piece: Piece) -> Positions | int:
 
 
 def _locate(
-    piece: Piece,
-    count: int,
-    position: int,
-    entry: int,
-    data: Bytes,
-    offsets: NDArray[np.int32],
+    piece: Piece, count: int, position: int, entry: int, data: Bytes, offsets: NDArray[np.int32]
 ) -> NDArray[np.int32] | int:
     """Copies a piece's source to `position`, writes its offsets; the rows' entries of the array."""
     stop = entry + _entry_count(piece)

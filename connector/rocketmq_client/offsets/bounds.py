@@ -146,10 +146,7 @@ class TimeSearch:
 
 
 def search_times(
-    ask: Ask,
-    timestamps_ms: Mapping[QueueId, int],
-    boundary: Boundary,
-    group: str = READER_GROUP,
+    ask: Ask, timestamps_ms: Mapping[QueueId, int], boundary: Boundary, group: str = READER_GROUP
 ) -> dict[QueueId, int | RocketMQError]:
     """Search offsets by store time as `Cluster.search_offsets` documents, for a group."""
     step = 0 if boundary is Boundary.LOWER else 1
