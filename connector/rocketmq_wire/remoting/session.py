@@ -63,6 +63,7 @@ Responder = Callable[[Request[Reply]], "Reply | BrokerError | Deferred | None"]
 """Answers a request of the server; None for a request that the client does not know."""
 
 OPAQUE_MAX: Final = 2**31 - 1
+_LANGUAGE: Final = "PYTHON"
 _DEADLINES_SPARE: Final = 64
 _NOTICES_MAX: Final = 256
 # One system call receives five answers of a real broker with 32 messages of 350 bytes each, so an
@@ -93,31 +94,60 @@ class _Pending(NamedTuple):
     """The limit for extensions of the deadline."""
 
 
-class ClientSession:
+class _Session:
+    """Both sides of a connection: frames in, and the parts of frames out."""
+
+    def __init__(
+        self,
+        version: int,
+        decoder: FrameDecoder,
+        opaque_start: int = 0,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._version = version
+        self._decoder = decoder
+        self._opaque_next = opaque_start & OPAQUE_MAX
+        self._credentials = credentials
+
+    def next_buffer(self) -> memoryview:
+        """The buffer to receive into. Raises RemoteProtocolError after bytes that are no frames."""
+        return self._decoder.next_buffer()
+
+    def received(self, size: int) -> None:
+        """Accept the first `size` bytes of the last `next_buffer()`."""
+        self._decoder.received(size)
+
+    def _encode(self, request: Request[Reply], opaque: int, flag: int) -> tuple[Buffer, ...]:
+        code, ext_fields, body = encode_request(request)
+        version = self._version
+        if self._credentials is not None:
+            version = signed_version(ext_fields, version)
+            ext_fields = sign_request(self._credentials, ext_fields, body)
+        header = Header(code, _LANGUAGE, version, opaque, flag, None, ext_fields)
+        return _frame_parts(header, body)
+
+    def _encode_reply(self, opaque: int, reply: EncodedReply) -> tuple[Buffer, ...]:
+        code, remark, ext_fields, body = reply
+        header = Header(code, _LANGUAGE, self._version, opaque, FLAG_REPLY, remark, ext_fields)
+        return _frame_parts(header, body)
+
+
+class ClientSession(_Session):
     """The client's side of one connection."""
 
     def __init__(
         self,
         *,
-        language: str = "PYTHON",
-        version: int = CLIENT_VERSION,
         opaque_start: int = 0,
-        frame_size_max: int = FRAME_SIZE_MAX,
         allocate: Callable[[int], Buffer] = bytearray,
         credentials: Credentials | None = None,
         responder: Responder | None = None,
     ) -> None:
-        self._language = language
-        self._version = version
-        self._credentials = credentials
-        self._opaque_next = opaque_start & OPAQUE_MAX
         self._joined = JoinedPulls()
-        self._decoder = FrameDecoder(
-            frame_size_max,
-            staging_size=_ANSWER_STAGING_SIZE,
-            allocate=allocate,
-            take=self._joined.take,
+        decoder = FrameDecoder(
+            staging_size=_ANSWER_STAGING_SIZE, allocate=allocate, take=self._joined.take
         )
+        super().__init__(CLIENT_VERSION, decoder, opaque_start, credentials)
         self._pull_frames = PullFrames(lambda pull, opaque: b"".join(self._encode(pull, opaque, 0)))
         self._pending: dict[int, _Pending] = {}
         # A heap; deadlines of finished requests stay in it until they are the first.
@@ -212,14 +242,6 @@ class ClientSession:
 
     # --- receiving ------------------------------------------------------------------------
 
-    def next_buffer(self) -> memoryview:
-        """The buffer to receive into. Raises RemoteProtocolError after bytes that are no frames."""
-        return self._decoder.next_buffer()
-
-    def received(self, size: int) -> None:
-        """Accept the first `size` bytes of the last `next_buffer()`."""
-        self._decoder.received(size)
-
     def next_completed(self) -> Completed | None:
         """The next finished request; None until more bytes come.
 
@@ -292,25 +314,7 @@ class ClientSession:
 
     def _answer(self, header: Header, encoded: EncodedReply) -> None:
         """Queue the answer to a request of the server."""
-        answer = Header(
-            encoded.code,
-            self._language,
-            self._version,
-            header.opaque,
-            FLAG_REPLY,
-            encoded.remark,
-            encoded.ext_fields,
-        )
-        self._answers.append(b"".join(_frame_parts(answer, encoded.body)))
-
-    def _encode(self, request: Request[Reply], opaque: int, flag: int) -> tuple[Buffer, ...]:
-        code, ext_fields, body = encode_request(request)
-        version = self._version
-        if self._credentials is not None:
-            version = signed_version(ext_fields, version)
-            ext_fields = sign_request(self._credentials, ext_fields, body)
-        header = Header(code, self._language, version, opaque, flag, None, ext_fields)
-        return _frame_parts(header, body)
+        self._answers.append(b"".join(self._encode_reply(header.opaque, encoded)))
 
     def _start_joined(self, pull: PullMessages, first: int) -> tuple[Buffer, ...]:
         """The parts of the frames of all times of a pull."""
@@ -366,36 +370,24 @@ class ReceivedRequest:
     request: Request[Reply] | BrokerError
 
 
-class ServerSession:
+class ServerSession(_Session):
     """The server's side of one connection."""
 
     def __init__(
         self,
         *,
-        language: str = "PYTHON",
         version: int = BROKER_VERSION,
         frame_size_max: int = FRAME_SIZE_MAX,
         allocate: Callable[[int], Buffer] = bytearray,
         check: Callable[[Header, Buffer, Request[Reply]], None] | None = None,
     ) -> None:
         """`check` raises the BrokerError to refuse a request with."""
-        self._language = language
-        self._version = version
+        super().__init__(version, FrameDecoder(frame_size_max, allocate=allocate))
         self._check = check
-        self._decoder = FrameDecoder(frame_size_max, allocate=allocate)
-        self._opaque_next = 0
         self._requests: set[int] = set()
         self._answered: list[tuple[int, RelayedReply]] = []
         self.stray_reply_count = 0
         """The number of replies without a request."""
-
-    def next_buffer(self) -> memoryview:
-        """The buffer to receive into. Raises RemoteProtocolError after bytes that are no frames."""
-        return self._decoder.next_buffer()
-
-    def received(self, size: int) -> None:
-        """Accept the first `size` bytes of the last `next_buffer()`."""
-        self._decoder.received(size)
 
     def next_request(self) -> ReceivedRequest | None:
         """The next request; None until more bytes come.
@@ -426,17 +418,18 @@ class ServerSession:
         if request.is_oneway:
             return ()
         try:
-            return self._encode(request, _encode_result(request, result))
+            return self._encode_reply(request.opaque, _encode_result(request, result))
         except ProtocolError as error:
-            return self._encode(request, EncodedReply(ResponseCode.SYSTEM_ERROR, str(error), {}))
+            refusal = EncodedReply(ResponseCode.SYSTEM_ERROR, str(error), {})
+            return self._encode_reply(request.opaque, refusal)
 
     def notify(self, notice: Request[Reply]) -> tuple[Buffer, ...]:
         """The parts of the frame of a oneway request to the client."""
-        return self._encode_request(notice, FLAG_ONEWAY).parts
+        return self._begin(notice, FLAG_ONEWAY).parts
 
     def start(self, request: Request[Reply]) -> Started:
         """Start a request to the client; `take_answered` returns its answer."""
-        started = self._encode_request(request, 0)
+        started = self._begin(request, 0)
         self._requests.add(started.opaque)
         return started
 
@@ -458,24 +451,10 @@ class ServerSession:
         reply = RelayedReply(header.code, header.remark, header.ext_fields, bytes(frame.body))
         self._answered.append((header.opaque, reply))
 
-    def _encode(self, request: ReceivedRequest, reply: EncodedReply) -> tuple[Buffer, ...]:
-        header = Header(
-            reply.code,
-            self._language,
-            self._version,
-            request.opaque,
-            FLAG_REPLY,
-            reply.remark,
-            reply.ext_fields,
-        )
-        return _frame_parts(header, reply.body)
-
-    def _encode_request(self, request: Request[Reply], flag: int) -> Started:
+    def _begin(self, request: Request[Reply], flag: int) -> Started:
         opaque = self._opaque_next
         self._opaque_next = (opaque + 1) & OPAQUE_MAX
-        code, ext_fields, body = encode_request(request)
-        header = Header(code, self._language, self._version, opaque, flag, None, ext_fields)
-        return Started(opaque, _frame_parts(header, body))
+        return Started(opaque, self._encode(request, opaque, flag))
 
 
 def _frame_parts(header: Header, body: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
