@@ -76,10 +76,12 @@ class PullMessages(Request[PullReply]):
     """
 
 
+@dataclass(frozen=True, slots=True)
 class SendRequest(Request[R]):
     """Base of requests that store messages in a queue."""
 
-    __slots__ = ()
+    repeatable = False
+    group: str
     queue: QueueId
 
     def resources(self) -> Resources:
@@ -117,9 +119,6 @@ class SendMessage(SendRequest[SendReply]):
     """10 and 310. A negative queue index lets the broker choose."""
 
     access = permissions.PUBLISH_OR_RETRY
-    repeatable = False
-    group: str
-    queue: QueueId
     born_ms: int
     body: Buffer
     properties: bytes = b""
@@ -137,9 +136,6 @@ class SendBatch(SendRequest[SendReply]):
     """320: one body of batch entries (see `batch`), all for one queue."""
 
     access = permissions.PUBLISH_OR_RETRY
-    repeatable = False
-    group: str
-    queue: QueueId
     born_ms: int
     body: Buffer
     properties: bytes = b""
@@ -153,9 +149,6 @@ class SendRecords(SendRequest[SendReply]):
     """Only in the bulk gRPC service: whole records; the broker sets offsets, times and hosts."""
 
     access = permissions.PUBLISH_OR_RETRY
-    repeatable = False
-    group: str
-    queue: QueueId
     records: Buffer
     sizes: Buffer | None = None
     """Little-endian int32 sizes of the records."""

@@ -97,12 +97,13 @@ class PopReply(Reply):
         return tuple(handles)
 
 
+@dataclass(frozen=True, slots=True)
 class PopRequest(Request[R]):
     """Base of requests that a group's member sends about a queue that it pops."""
 
-    __slots__ = ()
     group: str
     queue: QueueId
+    """The queue of a request about one message is the one that holds it, also of a retry topic."""
 
     def resources(self) -> Resources:
         """The topic that is popped and the group: a right to both covers the retry topic of both.
@@ -121,8 +122,6 @@ class PopMessages(PopRequest[PopReply]):
     """
 
     access = permissions.CONSUME
-    group: str
-    queue: QueueId
     count_max: int
     invisible_ms: int
     poll_ms: int = 0
@@ -142,8 +141,6 @@ class PeekMessages(PopRequest[PopReply]):
     """200052: read messages without popping them."""
 
     access = permissions.CONSUME
-    group: str
-    queue: QueueId
     count_max: int
 
 
@@ -152,9 +149,6 @@ class AckMessage(PopRequest[Done]):
     """200051: acknowledge a popped message. Raises BrokerError: 13, 17, 208."""
 
     access = permissions.CONSUME
-    group: str
-    queue: QueueId
-    """The queue that holds the message; of the retry topic for a message from there."""
     offset: int
     handle: str
 
@@ -211,16 +205,11 @@ class InvisibleTimeReply(Reply):
 
     def handle_after(self, old: ReceiptHandle) -> ReceiptHandle:
         """The handle that replaces the old one."""
-        return ReceiptHandle(
+        return old._replace(
             start=old.offset,
             pop_ms=self.pop_ms,
             invisible_ms=self.invisible_ms,
             revive_queue=self.revive_queue,
-            retry=old.retry,
-            broker=old.broker,
-            queue_index=old.queue_index,
-            offset=old.offset,
-            position=old.position,
         )
 
 
@@ -234,8 +223,6 @@ class ChangeInvisibleTime(PopRequest[InvisibleTimeReply]):
     access = permissions.CONSUME
     # A repeated request would leave two checkpoints, and the broker would deliver twice.
     repeatable = False
-    group: str
-    queue: QueueId
     offset: int
     handle: str
     invisible_ms: int
@@ -254,8 +241,6 @@ class AwaitMessages(PopRequest[AwaitMessagesReply]):
     """200054: wait until a pop would find a message, without popping it."""
 
     access = permissions.CONSUME
-    group: str
-    queue: QueueId
     poll_ms: int = 0
     born_ms: int = 0
     is_orderly: bool = False
@@ -272,8 +257,6 @@ class GetPollingCount(PopRequest[PollingCountReply]):
     """200055: count the pops of a group that wait for a queue."""
 
     access = permissions.CONSUME
-    group: str
-    queue: QueueId
 
 
 def ack_of(group: str, topic: str, handle: str) -> AckMessage:

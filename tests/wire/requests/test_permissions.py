@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any, Final
 
 import pytest
@@ -108,7 +108,7 @@ def _request_kinds() -> dict[str, type[Request[Any]]]:
         if isinstance(kind, type) and issubclass(kind, Request)
     }
     bases = {base for kind in kinds for base in kind.__mro__[1:]}
-    return {kind.__name__: kind for kind in kinds if is_dataclass(kind) or kind not in bases}
+    return {kind.__name__: kind for kind in kinds if "access" in vars(kind) or kind not in bases}
 
 
 KINDS: Final = _request_kinds()

@@ -1,4 +1,4 @@
-"""Requests and replies as header fields and bodies, one module per module of `requests`.
+"""Requests and replies as header fields and bodies; the modules are named as those of `requests`.
 
-Start at `layouts`.
+The two requests of transactions are in `messages`. Start at `layouts`.
 """

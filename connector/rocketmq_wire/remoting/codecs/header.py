@@ -12,9 +12,11 @@ def text(name: str, attribute: str = "", default: str | None = None) -> HeaderFi
     return field(name, attribute, lambda fields: fields.text(name, default), str)
 
 
-def optional(name: str, attribute: str = "") -> HeaderField:
+def optional(name: str, attribute: str = "", default: str | None = "") -> HeaderField:
     """A text that is left out if it is empty."""
-    return field(name, attribute, lambda fields: fields.text(name, ""), lambda text: text or None)
+    return field(
+        name, attribute, lambda fields: fields.text(name, default), lambda text: text or None
+    )
 
 
 def nullable(name: str, attribute: str = "") -> HeaderField:

@@ -18,9 +18,7 @@ from rocketmq_wire.remoting.codecs.layouts import (
     Codec,
     Encoded,
     EncodedReply,
-    Field,
     Fields,
-    HeaderField,
     Layout,
     answer,
     constant,
@@ -29,31 +27,24 @@ from rocketmq_wire.remoting.codecs.layouts import (
 )
 from rocketmq_wire.requests import messages, transactions
 from rocketmq_wire.requests.contract import Reply, Request
-from rocketmq_wire.requests.messages import (
-    PullMessages,
-    PullReply,
-    PullStatus,
-    SendBatch,
-    SendMessage,
-    SendReply,
-    SendStatus,
-)
+
+_Send = messages.SendMessage | messages.SendBatch
 
 # --- pull ------------------------------------------------------------------------------------
 
 _PULL_COMMIT: Final = 0x1
 _PULL_SUSPEND: Final = 0x2
 _PULL_SUBSCRIPTION: Final = 0x4
-_PULL_STATUSES = {status.value: status for status in PullStatus}
+_PULL_STATUSES = {status.value: status for status in messages.PullStatus}
 _PULL_REMARKS = {
-    PullStatus.FOUND: "FOUND",
-    PullStatus.NO_NEW_MESSAGE: "OFFSET_OVERFLOW_ONE",
-    PullStatus.NO_MATCHED_MESSAGE: "NO_MATCHED_MESSAGE",
-    PullStatus.OFFSET_ILLEGAL: "OFFSET_OVERFLOW_BADLY",
+    messages.PullStatus.FOUND: "FOUND",
+    messages.PullStatus.NO_NEW_MESSAGE: "OFFSET_OVERFLOW_ONE",
+    messages.PullStatus.NO_MATCHED_MESSAGE: "NO_MATCHED_MESSAGE",
+    messages.PullStatus.OFFSET_ILLEGAL: "OFFSET_OVERFLOW_BADLY",
 }
 
 
-def _encode_pull(request: PullMessages) -> Encoded:
+def _encode_pull(request: messages.PullMessages) -> Encoded:
     sys_flag = 0
     if request.commit is not None:
         sys_flag |= _PULL_COMMIT
@@ -82,12 +73,12 @@ def _encode_pull(request: PullMessages) -> Encoded:
     return fields, ()
 
 
-def _decode_pull(fields: Fields, _: Buffer) -> PullMessages:
+def _decode_pull(fields: Fields, _: Buffer) -> messages.PullMessages:
     sys_flag = fields.int32("sysFlag")
     subscription = Subscription(
         fields.text("subscription", "*"), fields.text("expressionType", "").strip() or "TAG"
     )
-    return PullMessages(
+    return messages.PullMessages(
         group=fields.text("consumerGroup"),
         queue=queue_of(fields),
         start=fields.int64("queueOffset"),
@@ -101,7 +92,7 @@ def _decode_pull(fields: Fields, _: Buffer) -> PullMessages:
     )
 
 
-def _encode_pull_reply(_: PullMessages, reply: PullReply) -> EncodedReply:
+def _encode_pull_reply(_: messages.PullMessages, reply: messages.PullReply) -> EncodedReply:
     return EncodedReply(
         reply.status.value,
         reply.remark or _PULL_REMARKS[reply.status],
@@ -116,11 +107,11 @@ def _encode_pull_reply(_: PullMessages, reply: PullReply) -> EncodedReply:
     )
 
 
-def _decode_pull_reply(_: PullMessages, reply: EncodedReply) -> PullReply:
+def _decode_pull_reply(_: messages.PullMessages, reply: EncodedReply) -> messages.PullReply:
     fields = Fields(reply.ext_fields)
     if fields.has("offsetDelta") and fields.int64("offsetDelta"):
         raise RemoteProtocolError("the topic is a static one (offsetDelta): not supported")
-    return PullReply(
+    return messages.PullReply(
         status=_PULL_STATUSES[reply.code],
         next_begin=fields.int64("nextBeginOffset"),
         start=fields.int64("minOffset"),
@@ -141,10 +132,10 @@ _SEND_NAMES: Final = (
     *("batch", BROKER_NAME),
 )
 _SHORT_NAMES: Final = dict(zip(_SEND_NAMES, "abcdefghijklmn", strict=True))
-_SEND_STATUSES = {status.value: status for status in SendStatus}
+_SEND_STATUSES = {status.value: status for status in messages.SendStatus}
 
 
-def _encode_send(request: SendMessage) -> Encoded:
+def _encode_send(request: messages.SendMessage) -> Encoded:
     fields = _send_fields(request, is_batch=False)
     fields["j"] = str(request.reconsume_times)
     if request.reconsume_times_max is not None:
@@ -152,13 +143,13 @@ def _encode_send(request: SendMessage) -> Encoded:
     return fields, (request.body,)
 
 
-def _encode_batch(request: SendBatch) -> Encoded:
+def _encode_batch(request: messages.SendBatch) -> Encoded:
     fields = _send_fields(request, is_batch=True)
     fields["j"] = "0"
     return fields, (request.body,)
 
 
-def _send_fields(request: SendMessage | SendBatch, *, is_batch: bool) -> dict[str, str]:
+def _send_fields(request: _Send, *, is_batch: bool) -> dict[str, str]:
     fields = {
         "a": request.group,
         "b": request.queue.topic,
@@ -177,23 +168,23 @@ def _send_fields(request: SendMessage | SendBatch, *, is_batch: bool) -> dict[st
     return fields
 
 
-def _decode_long_names(fields: Fields, body: Buffer) -> SendMessage | SendBatch:
+def _decode_long_names(fields: Fields, body: Buffer) -> _Send:
     return _decode_send(fields, body, {name: name for name in _SEND_NAMES})
 
 
-def _decode_short_names(fields: Fields, body: Buffer) -> SendMessage | SendBatch:
+def _decode_short_names(fields: Fields, body: Buffer) -> _Send:
     return _decode_send(fields, body, _SHORT_NAMES)
 
 
-def _decode_batch(fields: Fields, body: Buffer) -> SendBatch:
+def _decode_batch(fields: Fields, body: Buffer) -> messages.SendBatch:
     sent = _decode_send(fields, body, _SHORT_NAMES, is_batch=True)
-    assert isinstance(sent, SendBatch)
+    assert isinstance(sent, messages.SendBatch)
     return sent
 
 
 def _decode_send(
     fields: Fields, body: Buffer, names: dict[str, str], *, is_batch: bool = False
-) -> SendMessage | SendBatch:
+) -> _Send:
     queue = QueueId(
         fields.text(names["topic"]),
         # Behind a proxy the common field may name the broker if the letter does not.
@@ -212,9 +203,9 @@ def _decode_send(
     default_queue_count = fields.int32(names["defaultTopicQueueNums"], 4)
     # Brokers read the field, not the code: 310 with it is a batch, too.
     if is_batch or fields.boolean(names["batch"], False):
-        return SendBatch(*common, default_queue_count)
+        return messages.SendBatch(*common, default_queue_count)
     maximum = names["maxReconsumeTimes"]
-    return SendMessage(
+    return messages.SendMessage(
         *common,
         fields.int32(names["reconsumeTimes"], 0),
         fields.int32(maximum) if fields.has(maximum) else None,
@@ -222,7 +213,7 @@ def _decode_send(
     )
 
 
-def _encode_send_reply(_: SendMessage | SendBatch, reply: SendReply) -> EncodedReply:
+def _encode_send_reply(_: _Send, reply: messages.SendReply) -> EncodedReply:
     fields = {
         "msgId": reply.message_id,
         "queueId": str(reply.queue_index),
@@ -235,14 +226,14 @@ def _encode_send_reply(_: SendMessage | SendBatch, reply: SendReply) -> EncodedR
         fields["transactionId"] = reply.transaction_id
     if reply.recall_handle is not None:
         fields["recallHandle"] = reply.recall_handle
-    remark = None if reply.status is SendStatus.OK else reply.status.name
+    remark = None if reply.status is messages.SendStatus.OK else reply.status.name
     return EncodedReply(reply.status.value, remark, fields)
 
 
-def _decode_send_reply(_: SendMessage | SendBatch, reply: EncodedReply) -> SendReply:
+def _decode_send_reply(_: _Send, reply: EncodedReply) -> messages.SendReply:
     fields = Fields(reply.ext_fields)
     message_id = fields.text("msgId")
-    return SendReply(
+    return messages.SendReply(
         status=_SEND_STATUSES[reply.code],
         message_id=message_id,
         queue_index=fields.int32("queueId"),
@@ -286,20 +277,17 @@ _TRANSACTION_ID: Final = header.text("transactionId", "transaction_id", "")
 # --- codecs ----------------------------------------------------------------------------------
 
 
-# Peers must name it, although a request without one is written.
-_TOPIC: Final[HeaderField] = Field(
-    "topic", lambda fields: fields.text("topic"), header.optional("topic").write
-)
 _SENT: Final = Answer(_encode_send_reply, _decode_send_reply, frozenset(_SEND_STATUSES))
 
 CODECS: Final = (
-    Codec(RequestCode.PULL_MESSAGE, Layout(PullMessages, _encode_pull, _decode_pull),
+    Codec(RequestCode.PULL_MESSAGE, Layout(messages.PullMessages, _encode_pull, _decode_pull),
           Answer(_encode_pull_reply, _decode_pull_reply, frozenset(_PULL_STATUSES))),
     # 310 may carry a batch: see `_decode_send`.
     Codec(RequestCode.SEND_MESSAGE_V2,
-          Layout(SendMessage, _encode_send, _decode_short_names),  # type: ignore[arg-type]
+          Layout(messages.SendMessage, _encode_send, _decode_short_names),  # type: ignore[arg-type]
           _SENT),
-    Codec(RequestCode.SEND_BATCH_MESSAGE, Layout(SendBatch, _encode_batch, _decode_batch), _SENT),
+    Codec(RequestCode.SEND_BATCH_MESSAGE,
+          Layout(messages.SendBatch, _encode_batch, _decode_batch), _SENT),
     Codec(RequestCode.CONSUMER_SEND_MSG_BACK,
           layout(messages.SendBack, header.int64("offset", "physical_offset"),
                  header.text("group"), header.int32("delayLevel", "delay_level"),
@@ -310,8 +298,9 @@ CODECS: Final = (
           DONE),
     # Java reads the region of every answer to a producer.
     Codec(RequestCode.RECALL_MESSAGE,
-          layout(messages.RecallMessage, header.text("recallHandle", "handle"), _TOPIC,
-                 header.BROKER, header.optional("producerGroup", "group")),
+          layout(messages.RecallMessage, header.text("recallHandle", "handle"),
+                 header.optional("topic", default=None), header.BROKER,
+                 header.optional("producerGroup", "group")),
           answer(messages.RecallReply, header.text("msgId", "message_id"),
                  constant("MSG_REGION", "DefaultRegion"))),
     Codec(RequestCode.VIEW_MESSAGE_BY_ID,

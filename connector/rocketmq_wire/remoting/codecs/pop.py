@@ -22,25 +22,16 @@ from rocketmq_wire.remoting.codecs.layouts import (
     EncodedReply,
     Field,
     Fields,
-    HeaderField,
     answer,
     field,
     layout,
 )
 from rocketmq_wire.requests import pop
-from rocketmq_wire.requests.pop import (
-    AckMessages,
-    AckSpan,
-    InitMode,
-    PoppedSpan,
-    PopReply,
-    PopStatus,
-)
 
 # --- pop and peek ----------------------------------------------------------------------------
-_STATUSES: Final = {status.value: status for status in PopStatus}
+_STATUSES: Final = {status.value: status for status in pop.PopStatus}
 _KINDS: Final = {kind.value: kind for kind in RetryKind}
-_INIT_MODES: Final = {mode.value: mode for mode in InitMode}
+_INIT_MODES: Final = {mode.value: mode for mode in pop.InitMode}
 _BITS_MAX: Final = 4_096
 _OFFSET_COUNT_MAX: Final = 100_000
 _V = TypeVar("_V")
@@ -57,7 +48,7 @@ def _write_subscription(target: dict[str, str], request: pop.PopMessages) -> Non
     target["exp"] = request.subscription.expression
 
 
-def _encode_popped(_: pop.PopMessages | pop.PeekMessages, reply: PopReply) -> EncodedReply:
+def _encode_popped(_: pop.PopMessages | pop.PeekMessages, reply: pop.PopReply) -> EncodedReply:
     fields = {
         "popTime": str(reply.pop_ms),
         "invisibleTime": str(reply.invisible_ms),
@@ -80,7 +71,7 @@ def _encode_popped(_: pop.PopMessages | pop.PeekMessages, reply: PopReply) -> En
     )
 
 
-def _attempts_of(span: PoppedSpan) -> list[str]:
+def _attempts_of(span: pop.PoppedSpan) -> list[str]:
     """How often each message was popped before; for old clients also the queue's minimum."""
     if not span.attempts:
         return []
@@ -90,9 +81,9 @@ def _attempts_of(span: PoppedSpan) -> list[str]:
     return [*each, f"{kind} {queue} {min(span.attempts)}"]
 
 
-def _decode_popped(_: pop.PopMessages | pop.PeekMessages, reply: EncodedReply) -> PopReply:
+def _decode_popped(_: pop.PopMessages | pop.PeekMessages, reply: EncodedReply) -> pop.PopReply:
     fields = Fields(reply.ext_fields)
-    return PopReply(
+    return pop.PopReply(
         status=_STATUSES[reply.code],
         pop_ms=fields.int64("popTime", 0),
         invisible_ms=fields.int64("invisibleTime", 0),
@@ -104,7 +95,7 @@ def _decode_popped(_: pop.PopMessages | pop.PeekMessages, reply: EncodedReply) -
     )
 
 
-def _spans_of(fields: Fields) -> tuple[PoppedSpan, ...]:
+def _spans_of(fields: Fields) -> tuple[pop.PoppedSpan, ...]:
     starts = _table(fields.text("startOffsetInfo", ""), int)
     lists = _table(fields.text("msgOffsetInfo", ""), _offsets_of)
     counts = _table(fields.text("orderCountInfo", ""), int)
@@ -119,7 +110,7 @@ def _spans_of(fields: Fields) -> tuple[PoppedSpan, ...]:
             attempts = tuple(counts.get((kind, f"qo{queue}%{offset}"), 0) for offset in offsets)
             # Brokers before 5.0.1 send one number per queue.
             attempts = attempts if any(attempts) else (least,) * len(offsets)
-        spans.append(PoppedSpan(retry, int(queue), start, offsets, attempts))
+        spans.append(pop.PoppedSpan(retry, int(queue), start, offsets, attempts))
     return tuple(spans)
 
 
@@ -167,7 +158,7 @@ def decode_bits(text: str, start: int) -> tuple[int, ...]:
     return tuple(start + index for index in range(bits.bit_length()) if bits >> index & 1)
 
 
-def _acks_json(request: AckMessages) -> tuple[bytes]:
+def _acks_json(request: pop.AckMessages) -> tuple[bytes]:
     acks = [
         {
             "b": encode_bits(span.offsets, span.start),
@@ -201,7 +192,7 @@ def _acks_of(content: Buffer) -> dict[str, object]:
         if count > _OFFSET_COUNT_MAX:
             raise RemoteProtocolError(f"more than {_OFFSET_COUNT_MAX} acks in one request")
         spans.append(
-            AckSpan(
+            pop.AckSpan(
                 group=member_text(item, "c"),
                 topic=member_text(item, "t"),
                 retry=_KINDS[retry],
@@ -223,23 +214,20 @@ _POLL: Final = header.int64("pollTime", "poll_ms")
 _BORN: Final = header.int64("bornTime", "born_ms", 0)
 _ORDERLY: Final = header.boolean("order", "is_orderly")
 _ATTEMPT: Final = header.optional("attemptId", "attempt_id")
-_ACK: Final[tuple[HeaderField, ...]] = (
+_ACK: Final = (
     _GROUP,
     header.QUEUE,
     header.text("extraInfo", "handle"),
     header.int64("offset"),
 )
-# Only proxies read it: the body names the broker, too.
-_WRITTEN_BROKER: Final[HeaderField] = Field("", None, header.BROKER.write)
 _POPPED: Final = Answer(_encode_popped, _decode_popped, frozenset(_STATUSES))
 
 CODECS: Final = (
     Codec(RequestCode.POP_MESSAGE,
           layout(pop.PopMessages, _GROUP, header.QUEUE, _COUNT, _INVISIBLE, _POLL, _BORN,
                  # RocketMQ reads any number but 0 as MAX.
-                 field("initMode", "init_mode",
-                       lambda fields: _INIT_MODES.get(fields.int32("initMode", 0), InitMode.MAX),
-                       lambda mode: str(mode.value)),
+                 field("initMode", "init_mode", lambda fields: _INIT_MODES.get(
+                     fields.int32("initMode", 0), pop.InitMode.MAX), lambda mode: str(mode.value)),
                  Field("subscription", _subscription_of, _write_subscription),
                  _ORDERLY, _ATTEMPT),
           _POPPED),
@@ -252,8 +240,9 @@ CODECS: Final = (
     Codec(RequestCode.POLLING_INFO, layout(pop.GetPollingCount, _GROUP, header.QUEUE),
           answer(pop.PollingCountReply, header.int32("pollingNum", "count"))),
     Codec(RequestCode.ACK_MESSAGE, layout(pop.AckMessage, *_ACK), DONE),
+    # The body names the broker, too, and decides.
     Codec(RequestCode.BATCH_ACK_MESSAGE,
-          layout(AckMessages, _WRITTEN_BROKER, body=Content(_acks_json, _acks_of)), DONE),
+          layout(pop.AckMessages, header.BROKER, body=Content(_acks_json, _acks_of)), DONE),
     Codec(RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
           layout(pop.ChangeInvisibleTime, *_ACK, _INVISIBLE),
           answer(pop.InvisibleTimeReply, header.int64("popTime", "pop_ms"), _INVISIBLE,
