@@ -24,7 +24,10 @@ class Transport(Protocol):
 
     def call(self, request: Request[R], *, broker: str | None = None, timeout_ms: int) -> R:
         """Send a request and wait. `broker` is a broker's name; None is the name server."""
-        ...
+        (reply,) = self.call_many([(broker, request)], timeout_ms=timeout_ms)
+        if isinstance(reply, RocketMQError):
+            raise reply
+        return reply
 
     def call_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
@@ -34,7 +37,8 @@ class Transport(Protocol):
 
     def submit(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> int:
         """Start a request and return its ticket in `completed`. Raises nothing."""
-        ...
+        (ticket,) = self.submit_many([(broker, request)], timeout_ms=timeout_ms)
+        return ticket
 
     def submit_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int

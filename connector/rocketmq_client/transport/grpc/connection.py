@@ -13,21 +13,19 @@ whose parent had connections can have none.
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote
 
-from rocketmq_client.settings import split_address
+from rocketmq_client.settings import ConnectionSettings, split_address, split_addresses
 from rocketmq_client.tls import OPEN_TO_ALL, Security, TlsSettings
 from rocketmq_client.transport.grpc.errors import OK, UNAVAILABLE, Metadata, error_of
 from rocketmq_client.transport.grpc.tls_relay import TlsRelay, greet_again
@@ -52,28 +50,16 @@ _FRAME_SIZE_MAX: Final = 1024 * 1024
 _RECONNECT_MS: Final = 100
 _FORK_SUPPORT: Final = "GRPC_ENABLE_FORK_SUPPORT"
 
-C = TypeVar("C", bound="GrpcConnection")
-
 
 @dataclass(frozen=True, slots=True)
-class MessageReceived:
-    """A whole message of a call's answer."""
+class Event:
+    """A message of a call, its end, or both: a call with one answer ends with it."""
 
-    call: int
-    message: memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class CallEnded:
-    """The last event of a call."""
-
-    call: int
-    status: int
-    text: str = ""
-    metadata: Metadata = ()
+    call: Call
+    message: memoryview | None
+    is_over: bool
 
 
-Event = MessageReceived | CallEnded
 Inbox = SimpleQueue[Event | None]
 """Where events arrive; None wakes the owner."""
 
@@ -115,29 +101,48 @@ class _Library:
         cls.lock = threading.Lock()
 
 
-def connect_to_first(
-    addresses: Sequence[str], connect: Callable[[str], C]
-) -> tuple[C, tuple[str, ...]]:
-    """Connect to the first reachable address; return it and all addresses, that one first.
+class Endpoints:
+    """The addresses of the settings; the one that was reached last is tried first."""
 
-    Raises the first address's ConnectError or WrongSettingsError if none is reachable.
-    """
-    error: ConnectError | WrongSettingsError | None = None
-    for address in addresses:
-        try:
-            connection = connect(address)
-        except (ConnectError, WrongSettingsError) as failure:
-            error = error or failure
-            continue
-        return connection, (address, *(other for other in addresses if other != address))
-    assert error is not None
-    raise error
+    def __init__(self, settings: ConnectionSettings) -> None:
+        """Raises ValueError for endpoints that are no addresses."""
+        self._addresses = split_addresses(settings.endpoints or "")
+        if not self._addresses:
+            raise ValueError(f"endpoints names no address: {settings.endpoints!r}")
+        self._settings = settings
+
+    @property
+    def first(self) -> str:
+        """The address to try first."""
+        return self._addresses[0]
+
+    def connect(self, inbox: Inbox, **options: Any) -> GrpcConnection:
+        """Connect to the first reachable address, with the options of `GrpcConnection`.
+
+        Raises the first address's ConnectError or WrongSettingsError if none is reachable.
+        """
+        error: ConnectError | WrongSettingsError | None = None
+        for address in self._addresses:
+            try:
+                connection = GrpcConnection(
+                    address,
+                    inbox,
+                    connect_timeout_ms=self._settings.connect_timeout_ms,
+                    security=self._settings.security,
+                    **options,
+                )
+            except (ConnectError, WrongSettingsError) as failure:
+                error = error or failure
+                continue
+            others = (other for other in self._addresses if other != address)
+            self._addresses = (address, *others)
+            return connection
+        assert error is not None
+        raise error
 
 
 class GrpcConnection:
     """A channel of its own. Raises ConnectError, TlsError and ForkedError when it is created."""
-
-    _numbers = itertools.count(1)
 
     def __init__(
         self,
@@ -168,9 +173,9 @@ class GrpcConnection:
         """The inbox of the next calls; those in flight keep theirs."""
         self._tls = security.tls
         self._metadata = _metadata(security.credentials, metadata)
-        self._error_class: type[Exception] = library.RpcError
-        self._streams: dict[int, _Stream] = {}
-        self._unary: dict[int, Any] = {}
+        self.error_class: type[Exception] = library.RpcError
+        """What a stream's messages end with if the call fails."""
+        self._streams: set[Call] = set()
         target, self._relay = _reach(address, connect_timeout_ms, security.tls)
         self._channel: Any = library.insecure_channel(
             target,
@@ -185,118 +190,54 @@ class GrpcConnection:
         """True when no call should be started here. A plain channel connects again by itself."""
         return self.is_ending or (self._relay is not None and self._relay.is_over)
 
-    def start(self, path: str, message: bytes, *, timeout_ms: int) -> int:
-        """Begin a call with one answer; its number in the events."""
-        number = next(self._numbers)
-        future = self._channel.unary_unary(path).future(
+    def start(self, path: str, message: bytes, *, timeout_ms: int) -> Call:
+        """Begin a call with one answer."""
+        rpc = self._channel.unary_unary(path).future(
             message, timeout=timeout_ms / 1_000, metadata=self._metadata()
         )
-        self._unary[number] = future
-        future.add_done_callback(partial(self._on_answer, self.inbox, number))
-        return number
+        call = Call(self, rpc)
+        rpc.add_done_callback(call.on_answer)
+        return call
 
-    def stream(self, path: str, message: bytes, *, timeout_ms: int | None = None) -> int:
+    def stream(self, path: str, message: bytes, *, timeout_ms: int | None = None) -> Call:
         """Begin a call with many answers; each is waited for when the one before was `taken`."""
         timeout = None if timeout_ms is None else timeout_ms / 1_000
-        call = self._channel.unary_stream(path)(message, timeout=timeout, metadata=self._metadata())
-        return self._read(call, None)
+        rpc = self._channel.unary_stream(path)(message, timeout=timeout, metadata=self._metadata())
+        return self._read(Call(self, rpc))
 
-    def exchange(self, path: str, message: bytes) -> int:
+    def exchange(self, path: str, message: bytes) -> Call:
         """Begin a stream of messages both ways, which is open until it is cancelled or ends."""
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         outgoing.put(message)
         words = iter(outgoing.get, None)
-        call = self._channel.stream_stream(path)(words, metadata=self._metadata())
-        return self._read(call, outgoing)
+        rpc = self._channel.stream_stream(path)(words, metadata=self._metadata())
+        return self._read(Call(self, rpc, outgoing))
 
-    def send(self, number: int, message: bytes) -> None:
-        """Send one more message of an exchange."""
-        stream = self._streams.get(number)
-        if stream is not None and stream.outgoing is not None:
-            stream.outgoing.put(message)
+    def _read(self, call: Call) -> Call:
+        self._streams.add(call)
+        threading.Thread(target=call.read, name="grpc-reader", daemon=True).start()
+        return call
 
-    def taken(self, event: MessageReceived) -> None:
-        """Read the next message of a stream, since this one was taken."""
-        stream = self._streams.get(event.call)
-        if stream is not None:
-            stream.room.release()
+    def forget(self, call: Call) -> None:
+        """Leave a stream that is over alone."""
+        self._streams.discard(call)
 
-    def cancel(self, number: int) -> None:
-        """Give a call up; ignore its later events."""
-        stream, future = self._streams.pop(number, None), self._unary.pop(number, None)
-        if stream is not None:
-            stream.cancel()
-        if future is not None:
-            future.cancel()
-
-    def heard_since(self, at: float) -> bool:
-        """True if an answer came after this time of the monotonic clock."""
-        return self.heard_at > at
-
-    def error_of(self, ended: CallEnded) -> RocketMQError | None:
-        """Return a call's error, if any. May ask the peer which protocol it speaks."""
-        if ended.status == OK:
-            return None
-        if ended.status == UNAVAILABLE and not self.was_answered:
-            found = self._explain()
-            if found is not None:
-                return found
-        return error_of(self.address, ended.status, ended.text, ended.metadata)
+    def hear(self) -> None:
+        """Note that the peer answered."""
+        self.heard_at, self.was_answered = time.monotonic(), True
 
     def close(self) -> None:
         """Close the channel; the peer ends the calls in flight."""
         if _Library.was_forked:
             _Library.abandoned.append(self._channel)
             return
-        for number in list(self._streams):
-            self.cancel(number)
+        for call in tuple(self._streams):
+            call.cancel()
         self._channel.close()
         if self._relay is not None:
             self._relay.close()
 
-    # --- inside -------------------------------------------------------------------------------
-
-    def _read(self, call: Any, outgoing: SimpleQueue[bytes | None] | None) -> int:
-        number = next(self._numbers)
-        stream = self._streams[number] = _Stream(call, outgoing)
-        threading.Thread(
-            target=self._read_answers,
-            args=(self.inbox, number, stream),
-            name="grpc-reader",
-            daemon=True,
-        ).start()
-        return number
-
-    def _read_answers(self, inbox: Inbox, number: int, stream: _Stream) -> None:
-        """The thread of one stream."""
-        with suppress(self._error_class):
-            for message in stream.messages():
-                self._hear()
-                inbox.put(MessageReceived(number, memoryview(message)))
-        self._streams.pop(number, None)
-        stream.cancel()
-        self._put_end(inbox, number, stream.call)
-
-    def _on_answer(self, inbox: Inbox, number: int, call: Any) -> None:
-        """A unary call is over; runs on a thread of gRPC's."""
-        self._unary.pop(number, None)
-        message = call.result() if call.code().value[0] == OK else None
-        # A server may end a call with OK and no message; an error here would lose the end, too.
-        if message is not None:
-            inbox.put(MessageReceived(number, memoryview(message)))
-        self._put_end(inbox, number, call)
-
-    def _put_end(self, inbox: Inbox, number: int, call: Any) -> None:
-        status = call.code().value[0]
-        metadata = tuple(tuple(pair) for pair in call.trailing_metadata() or ())
-        if status == OK or metadata:
-            self._hear()
-        inbox.put(CallEnded(number, status, call.details() or "", metadata))
-
-    def _hear(self) -> None:
-        self.heard_at, self.was_answered = time.monotonic(), True
-
-    def _explain(self) -> RocketMQError | None:
+    def explain(self) -> RocketMQError | None:
         """Why no answer ever came: the peer requires TLS or a certificate, or speaks no gRPC."""
         if self._tls is None:
             return explain_hang_up(self.address, HTTP2_GREETING, is_tls=False, is_grpc=True)
@@ -306,29 +247,124 @@ class GrpcConnection:
         return explain_silence(self.address, lambda: greet_again(self.address, tls))
 
 
-class _Stream:
-    """A streamed call; a message is asked for when the one before was taken."""
+class Channels(Endpoints):
+    """Keeps one idle connection for the next download. Not thread-safe."""
 
-    def __init__(self, call: Any, outgoing: SimpleQueue[bytes | None] | None) -> None:
-        self.call = call
-        self.outgoing = outgoing
-        self.room = threading.Semaphore(1)
+    def __init__(self, settings: ConnectionSettings) -> None:
+        super().__init__(settings)
+        self._process_id = os.getpid()
+        self._idle: GrpcConnection | None = None
+        self.generation = 0
+        """How often the transport was closed."""
 
-    def messages(self) -> Iterator[bytes]:
-        """Raises grpc.RpcError when the call ends badly."""
-        while True:
-            self.room.acquire()
-            message = next(self.call, None)
-            if message is None:
-                return
-            yield message
+    def open_stream(self, inbox: Inbox, receive_window: int) -> GrpcConnection:
+        """Return a connection for one stream, whose window must not be shared with calls."""
+        connection, self._idle = self._idle, None
+        if connection is not None:
+            if not connection.is_stale and connection.receive_window == receive_window:
+                connection.inbox = inbox
+                return connection
+            connection.close()
+        return self.connect(inbox, receive_window=receive_window)
+
+    def give_back(self, connection: GrpcConnection, generation: int) -> None:
+        """Keep a stream's connection for the next stream, unless the transport was closed since."""
+        is_same = generation == self.generation and self._process_id == os.getpid()
+        if is_same and self._idle is None:
+            self._idle = connection
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the idle connection; those of streams are closed when they are given back."""
+        if self._idle is not None:
+            self._idle.close()
+        self._idle = None
+        self._process_id = os.getpid()
+        self.generation += 1
+
+
+class Call:
+    """A call in flight. Its events arrive in the inbox that the connection had at its start."""
+
+    def __init__(
+        self,
+        connection: GrpcConnection,
+        rpc: Any,
+        outgoing: SimpleQueue[bytes | None] | None = None,
+    ) -> None:
+        self.connection = connection
+        self.started_at = time.monotonic()
+        self.status = OK
+        """gRPC's status, and the text beside it, once the call is over."""
+        self.text = ""
+        self._metadata: Metadata = ()
+        self._rpc = rpc
+        self._outgoing = outgoing
+        self._inbox = connection.inbox
+        self._room = threading.Semaphore(1)
+
+    @property
+    def is_silent(self) -> bool:
+        """True if no call of the connection was answered since this one began."""
+        return self.connection.heard_at <= self.started_at
+
+    def send(self, message: bytes) -> None:
+        """Send one more message of an exchange."""
+        assert self._outgoing is not None
+        self._outgoing.put(message)
+
+    def taken(self) -> None:
+        """Read the next message of a stream, since the last one was taken."""
+        self._room.release()
 
     def cancel(self) -> None:
-        """End the call and the threads that wait for it."""
-        self.call.cancel()
-        self.room.release()
-        if self.outgoing is not None:
-            self.outgoing.put(None)
+        """End the call and the threads that wait for it. Its later events mean nothing."""
+        self.connection.forget(self)
+        self._rpc.cancel()
+        self._room.release()
+        if self._outgoing is not None:
+            self._outgoing.put(None)
+
+    def error(self) -> RocketMQError | None:
+        """The error of a call that is over. May ask the peer which protocol it speaks."""
+        connection = self.connection
+        if self.status == OK:
+            return None
+        if self.status == UNAVAILABLE and not connection.was_answered:
+            found = connection.explain()
+            if found is not None:
+                return found
+        return error_of(connection.address, self.status, self.text, self._metadata)
+
+    # --- on other threads ---------------------------------------------------------------------
+
+    def read(self) -> None:
+        """The thread of a stream: asks for a message when the one before was taken."""
+        with suppress(self.connection.error_class):
+            while True:
+                self._room.acquire()
+                message = next(self._rpc, None)
+                if message is None:
+                    break
+                self.connection.hear()
+                self._inbox.put(Event(self, memoryview(message), is_over=False))
+        self.cancel()
+        self._end(None)
+
+    def on_answer(self, rpc: Any) -> None:
+        """A call with one answer is over; runs on a thread of gRPC's."""
+        # A server may end a call with OK and no message; an error here would lose the end, too.
+        message = rpc.result() if rpc.code().value[0] == OK else None
+        self._end(None if message is None else memoryview(message))
+
+    def _end(self, message: memoryview | None) -> None:
+        self.status = self._rpc.code().value[0]
+        self.text = self._rpc.details() or ""
+        self._metadata = tuple(tuple(pair) for pair in self._rpc.trailing_metadata() or ())
+        if self.status == OK or self._metadata:
+            self.connection.hear()
+        self._inbox.put(Event(self, message, is_over=True))
 
 
 def _options(

@@ -18,15 +18,12 @@ from rocketmq_client.download.range_stream import RangeStream
 from rocketmq_client.retry import Backoff
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.contract import Transport
-from rocketmq_client.transport.grpc.channels import Channels
 from rocketmq_client.transport.grpc.connection import (
-    CallEnded,
-    GrpcConnection,
-    Inbox,
-    MessageReceived,
+    Call,
+    Channels,
     next_event,
 )
-from rocketmq_client.transport.net.clock import ActiveClock
+from rocketmq_client.transport.net.clock import ActiveClock, OutageLog
 from rocketmq_wire.errors import DeadlineExceededError, RocketMQError, TransportError
 from rocketmq_wire.grpc.bulk.mapping import PULL_RECORDS_PATH
 from rocketmq_wire.grpc.bulk.records import PULL_RECORDS, decode_chunk
@@ -57,16 +54,14 @@ class Download:
         self._spec = spec
         retry = settings.request_retry.within(spec.limits.outage_ms)
         self._stream = RangeStream(ranges, spec, backoff=Backoff(retry))
-        self._reader: GrpcConnection | None = None
-        self._inbox: Inbox = SimpleQueue()
-        self._call = 0
-        self._untaken: MessageReceived | None = None
-        """The chunk that the caller has; the next one is asked for when it comes back."""
+        self._call: Call | None = None
+        """The open stream."""
+        self._is_untaken = False
+        """True while the caller has a chunk; the next one is asked for when it comes back."""
         self._generation = channels.generation
         self._heard_ms = 0
         """When the stream was opened, or its last chunk came."""
-        self._outage_ms: int | None = None
-        """Since when the broker has been logged as unreachable."""
+        self._outage_log = OutageLog(_logger, spec.limits.outage_ms)
 
     def chunks(self) -> Iterator[RangeChunk]:
         """Every range's chunks, in the order given."""
@@ -100,71 +95,57 @@ class Download:
         if queue is not None:
             return self._settle_doubt(queue)
         try:
-            return self._turn(self._reader or self._open())
+            return self._turn(self._call or self._open())
         except TransportError as error:
             self._drop()
             self._stream.on_failure(error, self._now_ms(), heard_ms=self._heard_ms)
-            self._log_outage(error)
+            self._outage_log.log(error, self._now_ms())
             return None
 
-    def _open(self) -> GrpcConnection:
+    def _open(self) -> Call:
         request = self._stream.next_stream(self._now_ms())
+        self._is_untaken = False
         # A new inbox: nothing of an earlier stream is taken for this one's.
-        self._inbox = SimpleQueue()
-        self._untaken = None
-        reader = self._channels.open_stream(self._inbox, self._stream.window_size)
-        self._reader = reader
+        connection = self._channels.open_stream(SimpleQueue(), self._stream.window_size)
         # No time-out: the caller may hold the generator suspended for as long as it likes.
-        self._call = reader.stream(PULL_RECORDS_PATH, PULL_RECORDS.encode(request))
+        self._call = connection.stream(PULL_RECORDS_PATH, PULL_RECORDS.encode(request))
         self._heard_ms = self._now_ms()
-        return reader
+        return self._call
 
-    def _turn(self, reader: GrpcConnection) -> RangeChunk | None:
-        untaken, self._untaken = self._untaken, None
-        if untaken is not None:
-            reader.taken(untaken)
-        event = next_event(self._inbox, self._wait_ms())
+    def _turn(self, call: Call) -> RangeChunk | None:
+        if self._is_untaken:
+            self._is_untaken = False
+            call.taken()
+        event = next_event(call.connection.inbox, self._wait_ms())
         now_ms = self._now_ms()
-        if isinstance(event, MessageReceived):
+        if event is not None and event.message is not None:
             self._heard_ms = now_ms
-            self._untaken = event
-            self._log_recovery(now_ms)
+            self._is_untaken = True
+            self._outage_log.log_recovery(now_ms)
             return self._stream.on_chunk(decode_chunk(event.message), now_ms)
-        if isinstance(event, CallEnded):
-            self._on_end(reader, event, now_ms)
+        if event is not None:
+            self._on_end(call, now_ms)
         elif not self._wait_ms():
             silent_ms = now_ms - self._heard_ms
-            raise DeadlineExceededError(reader.address, f"no chunk came for {silent_ms} ms")
+            raise DeadlineExceededError(
+                call.connection.address, f"no chunk came for {silent_ms} ms"
+            )
         return None
 
     def _wait_ms(self) -> int:
         silent_ms = self._now_ms() - self._heard_ms
         return max(0, self._spec.limits.pull_timeout_ms - silent_ms)
 
-    def _on_end(self, reader: GrpcConnection, event: CallEnded, now_ms: int) -> None:
-        self._reader = None
-        error = reader.error_of(event)
+    def _on_end(self, call: Call, now_ms: int) -> None:
+        self._call = None
+        error = call.error()
         if error is None:
-            self._channels.give_back(reader, self._generation)
+            self._channels.give_back(call.connection, self._generation)
             self._stream.on_end(now_ms)
             return
-        reader.close()
+        call.connection.close()
         self._stream.on_failure(error, now_ms, heard_ms=self._heard_ms)
-        self._log_outage(error)
-
-    def _log_outage(self, error: RocketMQError) -> None:
-        """Log once for each outage that the download waits, and for how long."""
-        if isinstance(error, TransportError) and self._outage_ms is None:
-            self._outage_ms = self._now_ms()
-            outage_s = self._spec.limits.outage_ms / 1_000
-            _logger.warning("waiting for the broker for up to %.0f s: %s", outage_s, error)
-
-    def _log_recovery(self, now_ms: int) -> None:
-        """Log the end of an outage that was logged."""
-        if self._outage_ms is not None:
-            outage_s = (now_ms - self._outage_ms) / 1_000
-            self._outage_ms = None
-            _logger.warning("the broker answers again after %.1f s, the download resumes", outage_s)
+        self._outage_log.log(error, now_ms)
 
     def _settle_doubt(self, queue: QueueId) -> RangeChunk | None:
         answers = self._transport.call_many(
@@ -179,15 +160,15 @@ class Download:
 
     def _release(self) -> None:
         """Let the connection serve the next download, for everything came."""
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.cancel(self._call)
-            self._channels.give_back(reader, self._generation)
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+            self._channels.give_back(call.connection, self._generation)
 
     def _drop(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
+        call, self._call = self._call, None
+        if call is not None:
+            call.connection.close()
 
     def _now_ms(self) -> int:
         return self._clock.now_ms()

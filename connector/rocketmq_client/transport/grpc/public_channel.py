@@ -10,19 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
-from rocketmq_client.settings import ConnectionSettings, split_address, split_addresses
+from rocketmq_client.settings import ConnectionSettings, split_address
 from rocketmq_client.transport.grpc.connection import (
     SILENCE_MS_MAX,
-    CallEnded,
+    Call,
+    Endpoints,
     Event,
     GrpcConnection,
     Inbox,
-    MessageReceived,
-    connect_to_first,
     next_event,
 )
 from rocketmq_client.transport.grpc.errors import DEADLINE_EXCEEDED, UNAVAILABLE
@@ -61,10 +59,9 @@ class PublicChannel:
         Raises ValueError for endpoints that are no addresses.
         """
         self.settings = settings
-        self._addresses = split_addresses(settings.endpoints or "")
-        if not self._addresses:
-            raise ValueError(f"endpoints names no address: {settings.endpoints!r}")
-        self._telemetry, self._heartbeat = telemetry, heartbeat
+        self._endpoints = Endpoints(settings)
+        self._telemetry = telemetry
+        self._heartbeat = heartbeat
         self._metadata = (
             ("x-mq-client-id", client_id),
             ("x-mq-language", "PYTHON"),
@@ -73,8 +70,8 @@ class PublicChannel:
         )
         self._inbox: Inbox = SimpleQueue()
         self._connection: GrpcConnection | None = None
-        self._pending: dict[int, Pending] = {}
-        self._stream: int | None = None
+        self._pending: dict[Call, Pending] = {}
+        self._stream: Call | None = None
         self._is_known = False
         self._refusal: RocketMQError | None = None
         self._heartbeat_due = 0.0
@@ -82,7 +79,7 @@ class PublicChannel:
     @property
     def address(self) -> tuple[str, int]:
         """The endpoint in use."""
-        return split_address(self._addresses[0])
+        return split_address(self._endpoints.first)
 
     def call_many(
         self, name: str, messages: Sequence[bytes], *, timeout_ms: int
@@ -112,8 +109,8 @@ class PublicChannel:
             self._keep_known()
             connection = self._connected()
             begin = connection.stream if name == _STREAMED else connection.start
-            number = begin(pops.path_of(name), message, timeout_ms=timeout_ms)
-            self._pending[number] = pending
+            call = begin(pops.path_of(name), message, timeout_ms=timeout_ms)
+            self._pending[call] = pending
         except RocketMQError as error:
             _end(pending, error)
         return pending
@@ -129,7 +126,7 @@ class PublicChannel:
 
     def forget(self) -> None:
         """Connect again with the next call: the service no longer knows this client."""
-        self._lose(ConnectionLostError(self._addresses[0], "the client connects again"))
+        self._lose(ConnectionLostError(self._endpoints.first, "the client connects again"))
 
     def close(self) -> None:
         """Close the connection; every call in flight ends with an error."""
@@ -144,22 +141,12 @@ class PublicChannel:
         if is_unknown and not self._pending:
             self.forget()
         if self._connection is None:
-            self._connection = self._connect()
+            # The servers of proxies close connections with pings within five minutes.
+            self._connection = self._endpoints.connect(
+                self._inbox, metadata=self._metadata, ping_after_ms=None
+            )
             self._introduce(self._connection)
         return self._connection
-
-    def _connect(self) -> GrpcConnection:
-        connect = partial(
-            GrpcConnection,
-            inbox=self._inbox,
-            connect_timeout_ms=self.settings.connect_timeout_ms,
-            security=self.settings.security,
-            metadata=self._metadata,
-            # The servers of proxies close connections with pings within five minutes.
-            ping_after_ms=None,
-        )
-        connection, self._addresses = connect_to_first(self._addresses, connect)
-        return connection
 
     def _introduce(self, connection: GrpcConnection) -> None:
         """Open the stream with our settings and wait until they are taken. Raises RocketMQError."""
@@ -188,40 +175,38 @@ class PublicChannel:
             connection.start(pops.path_of("Heartbeat"), self._heartbeat, timeout_ms=timeout_ms)
 
     def _on_event(self, event: Event) -> None:
-        connection = self._connection
-        if connection is None:
+        call = event.call
+        if event.message is not None and not event.is_over:
+            call.taken()
+        if call is self._stream:
+            self._on_stream(call, event.message)
             return
-        if isinstance(event, MessageReceived):
-            connection.taken(event)
-        if event.call == self._stream:
-            self._on_stream(connection, event)
-        elif isinstance(event, MessageReceived):
-            if event.call in self._pending:
-                self._pending[event.call].frames.append(bytes(event.message))
-        else:
-            self._on_end(connection, event)
+        pending = self._pending.get(call)
+        if pending is not None and event.message is not None:
+            pending.frames.append(bytes(event.message))
+        if event.is_over and call.connection is self._connection:
+            self._on_end(call)
 
-    def _on_end(self, connection: GrpcConnection, ended: CallEnded) -> None:
-        pending = self._pending.pop(ended.call, None)
-        error = connection.error_of(ended)
+    def _on_end(self, call: Call) -> None:
+        pending = self._pending.pop(call, None)
+        error = call.error()
         if pending is not None:
             _end(pending, error)
-        silent_ms = (time.monotonic() - connection.heard_at) * 1_000
-        is_silent = ended.status == DEADLINE_EXCEEDED and silent_ms >= SILENCE_MS_MAX
-        if error is not None and (ended.status == UNAVAILABLE or is_silent):
+        silent_ms = (time.monotonic() - call.connection.heard_at) * 1_000
+        is_silent = call.status == DEADLINE_EXCEEDED and silent_ms >= SILENCE_MS_MAX
+        if error is not None and (call.status == UNAVAILABLE or is_silent):
             self._lose(error)
 
-    def _on_stream(self, connection: GrpcConnection, event: MessageReceived | CallEnded) -> None:
-        if isinstance(event, CallEnded):
+    def _on_stream(self, call: Call, message: memoryview | None) -> None:
+        if message is None:
             self._stream = None
-            ended = connection.error_of(event)
-            self._refusal = ended or RemoteProtocolError("the stream of settings ended")
-            if event.status == UNAVAILABLE:
+            self._refusal = call.error() or RemoteProtocolError("the stream of settings ended")
+            if call.status == UNAVAILABLE:
                 self._lose(self._refusal)
             return
         try:
             # Other commands are for producers and push consumers.
-            self._is_known = pops.settings_answered(event.message) or self._is_known
+            self._is_known = pops.settings_answered(message) or self._is_known
         except RocketMQError as error:
             self._refusal = error
 

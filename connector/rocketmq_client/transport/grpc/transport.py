@@ -8,37 +8,39 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar, cast
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.grpc.channels import Channels
+from rocketmq_client.transport.contract import Transport
 from rocketmq_client.transport.grpc.connection import (
-    RECEIVE_WINDOW,
     SILENCE_MS_MAX,
-    CallEnded,
+    Call,
+    Channels,
     Event,
     GrpcConnection,
     Inbox,
-    MessageReceived,
     next_event,
 )
 from rocketmq_client.transport.grpc.download import Download
 from rocketmq_client.transport.grpc.errors import DEADLINE_EXCEEDED, UNAVAILABLE
-from rocketmq_client.transport.grpc.sending import STREAMED_SIZE_MAX, SendStream
 from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_wire.errors import (
     ConnectError,
     ConnectionLostError,
+    DeadlineExceededError,
     RemoteProtocolError,
     RocketMQError,
+    UnsupportedRequestError,
+    WrongSettingsError,
 )
-from rocketmq_wire.grpc.bulk.mapping import calls_of
+from rocketmq_wire.grpc.bulk.mapping import SEND_RECORDS_STREAM_PATH, calls_of
 from rocketmq_wire.grpc.bulk.methods import Method
+from rocketmq_wire.grpc.bulk.records import decode_send_outcome
 from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import SendRecords
@@ -47,28 +49,49 @@ R = TypeVar("R", bound=Reply)
 
 AnyRequest = Request[Any]
 Result = Reply | RocketMQError
-OnDone = Callable[[int, Result], None]
-"""Called once for the index of each request, with its result."""
+Results = dict[int, Result]
+"""Results by ticket."""
 
+# A message over the broker's limit would end the stream for all: large ones get their own calls.
+STREAMED_SIZE_MAX: Final = 4 * 1024 * 1024
 _TURN_MS_MAX: Final = 1_000
 
 
 @dataclass(slots=True)
 class _Pending:
+    """The requests of a call in flight."""
+
     method: Method
     requests: Sequence[AnyRequest]
-    indexes: Sequence[int]
-    on_done: OnDone
-    started_at: float
-    message: memoryview | None = None
+    tickets: Sequence[int]
+    results: Results
 
     def finish(self, result: Result) -> None:
-        for index in self.indexes:
-            self.on_done(index, result)
+        self.results.update(dict.fromkeys(self.tickets, result))
 
 
-class GrpcTransport:
-    """One thread's connections to a broker, made at first use."""
+@dataclass(slots=True)
+class _Sent:
+    """A batch of the stream of sends."""
+
+    ticket: int
+    results: Results | None
+    """None once the send was given up; its answer still comes in order."""
+    started_at: float
+    deadline_ms: int
+
+    def finish(self, result: Result) -> None:
+        if self.results is not None:
+            self.results[self.ticket] = result
+            self.results = None
+
+
+class GrpcTransport(Transport):
+    """One thread's connections to a broker, made at first use.
+
+    Batches of records share one stream, which costs the broker half of a call's work for each. If
+    the stream ends, batches without an answer may have been stored.
+    """
 
     def __init__(self, settings: ConnectionSettings) -> None:
         """Raises ValueError for endpoints that are no addresses."""
@@ -79,21 +102,17 @@ class GrpcTransport:
         self._connection: GrpcConnection | None = None
         self._unreachable: tuple[float, ConnectError] | None = None
         """Why no connection could be made, and until when requests fail with it at once."""
-        self._pending: dict[int, _Pending] = {}
-        self._sends = SendStream()
-        self._done: list[tuple[int, Result]] = []
+        self._pending: dict[Call, _Pending] = {}
+        self._sends: Call | None = None
+        """The stream of sends, if one is open."""
+        self._sent: deque[_Sent] = deque()
+        """Its batches without an answer; answers come in their order."""
+        self._done: Results = {}
         self._ticket = 0
         self._inbox: Inbox = SimpleQueue()
         self._is_woken = False
 
     # --- the contract -------------------------------------------------------------------------
-
-    def call(self, request: Request[R], *, broker: str | None = None, timeout_ms: int) -> R:
-        """See `Transport.call`. The endpoint answers for every broker and the name server."""
-        (reply,) = self.call_many([(broker, request)], timeout_ms=timeout_ms)
-        if isinstance(reply, RocketMQError):
-            raise reply
-        return reply
 
     def call_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
@@ -101,33 +120,20 @@ class GrpcTransport:
         """See `Transport.call_many`. Requests about many queues share a call."""
         self._check_process()
         self._unreachable = None
-        wanted = [request for _, request in requests]
-        results: dict[int, Result] = {}
+        results: Results = {}
         with self._clock.inside():
-            self._start_all(wanted, results.__setitem__, timeout_ms)
-            while len(results) < len(wanted):
+            tickets = self._start_all(requests, results, timeout_ms)
+            while len(results) < len(tickets):
                 self._turn(_TURN_MS_MAX)
-        return [cast("R | RocketMQError", results[index]) for index in range(len(wanted))]
-
-    def submit(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> int:
-        """See `Transport.submit`."""
-        (ticket,) = self.submit_many([(broker, request)], timeout_ms=timeout_ms)
-        return ticket
+        return [cast("R | RocketMQError", results[ticket]) for ticket in tickets]
 
     def submit_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
     ) -> list[int]:
         """See `Transport.submit_many`. Requests about many queues share a call."""
         self._check_process()
-        first = self._ticket + 1
-        self._ticket += len(requests)
-        # The endpoint answers for every broker.
-        wanted = [request for _, request in requests]
         with self._clock.inside():
-            self._start_all(
-                wanted, lambda index, result: self._done.append((first + index, result)), timeout_ms
-            )
-        return list(range(first, first + len(requests)))
+            return list(self._start_all(requests, self._done, timeout_ms))
 
     def completed(self, *, timeout_ms: int) -> list[tuple[int, Result]]:
         """See `Transport.completed`."""
@@ -140,7 +146,8 @@ class GrpcTransport:
                 if left_ms <= 0:
                     break
         self._is_woken = False
-        done, self._done = self._done, []
+        done = list(self._done.items())
+        self._done.clear()
         return done
 
     def broker_addresses(self) -> dict[str, str]:
@@ -168,50 +175,61 @@ class GrpcTransport:
         self._connection = None
         self._channels.close()
         self._pending.clear()
-        self._sends.forget()
+        self._forget_sends()
         self._done.clear()
         self._inbox = SimpleQueue()
 
-    # --- inside -------------------------------------------------------------------------------
+    # --- starting -----------------------------------------------------------------------------
 
-    def _start_all(self, wanted: Sequence[AnyRequest], on_done: OnDone, timeout_ms: int) -> None:
+    def _start_all(
+        self,
+        requests: Sequence[tuple[str | None, Request[R]]],
+        results: Results,
+        timeout_ms: int,
+    ) -> range:
+        """Start requests to the endpoint, which answers for every broker; their tickets."""
+        first = self._ticket + 1
+        self._ticket += len(requests)
+        tickets = range(first, first + len(requests))
+        wanted: list[AnyRequest] = [request for _, request in requests]
         try:
             calls = calls_of(wanted)
         except RocketMQError as error:
-            for index in range(len(wanted)):
-                on_done(index, error)
-            return
+            results.update(dict.fromkeys(tickets, error))
+            return tickets
         for method, indexes in calls:
-            requests = [wanted[index] for index in indexes]
+            carried = [wanted[index] for index in indexes]
+            pending = _Pending(method, carried, [tickets[index] for index in indexes], results)
             try:
-                self._start(method, requests, indexes, on_done, timeout_ms)
+                self._start(pending, timeout_ms)
             except RocketMQError as error:
-                for index in indexes:
-                    on_done(index, error)
+                pending.finish(error)
+        return tickets
 
-    def _start(
-        self,
-        method: Method,
-        requests: Sequence[AnyRequest],
-        indexes: Sequence[int],
-        on_done: OnDone,
-        timeout_ms: int,
-    ) -> None:
-        message = method.encode(requests)
+    def _start(self, pending: _Pending, timeout_ms: int) -> None:
+        message = pending.method.encode(pending.requests)
         connection = self._connected()
-        if _is_streamed(requests[0]):
-            on_answer, now_ms = partial(on_done, indexes[0]), self._clock.now_ms()
-            self._sends.send(connection, message, on_answer, now_ms=now_ms, timeout_ms=timeout_ms)
+        if not _is_streamed(pending.requests[0]):
+            call = connection.start(pending.method.path, message, timeout_ms=timeout_ms)
+            self._pending[call] = pending
             return
-        started_at = time.monotonic()
-        number = connection.start(method.path, message, timeout_ms=timeout_ms)
-        self._pending[number] = _Pending(method, requests, indexes, on_done, started_at)
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        sent = _Sent(pending.tickets[0], pending.results, time.monotonic(), deadline_ms)
+        if self._sends is None:
+            self._sends = connection.exchange(SEND_RECORDS_STREAM_PATH, message)
+        else:
+            self._sends.send(message)
+        self._sent.append(sent)
 
     def _connected(self) -> GrpcConnection:
         # The broker may have ended the stream of sends, or answered a send that was given up.
         self._take_events()
-        if self._connection is not None and not self._is_busy and self._connection.is_stale:
-            self._drop()
+        connection = self._connection
+        is_busy = bool(self._pending) or any(sent.results is not None for sent in self._sent)
+        if connection is not None and not is_busy and connection.is_stale:
+            self._connection = None
+            self._forget_sends()
+            connection.close()
         if self._connection is None:
             self._connection = self._connect_once()
         return self._connection
@@ -228,7 +246,7 @@ class GrpcTransport:
             if began < until:
                 raise ConnectError(error.address, error.reason)
         try:
-            connection = self._channels.connect(self._inbox, RECEIVE_WINDOW)
+            connection = self._channels.connect(self._inbox)
         except ConnectError as error:
             now = time.monotonic()
             self._unreachable = (now + (now - began), error)
@@ -236,13 +254,12 @@ class GrpcTransport:
         self._unreachable = None
         return connection
 
-    @property
-    def _is_busy(self) -> bool:
-        return bool(self._pending) or not self._sends.is_idle
+    # --- events -------------------------------------------------------------------------------
 
     def _turn(self, timeout_ms: int) -> None:
         """Wait up to `timeout_ms` for an answer, an expiry or a wake, and take it in."""
-        deadline_ms = self._sends.deadline_ms
+        deadlines = (sent.deadline_ms for sent in self._sent if sent.results is not None)
+        deadline_ms = min(deadlines, default=None)
         if deadline_ms is not None:
             timeout_ms = min(timeout_ms, max(0, deadline_ms - self._clock.now_ms()))
         event = next_event(self._inbox, timeout_ms)
@@ -258,83 +275,105 @@ class GrpcTransport:
                 self._on_event(event)
 
     def _on_event(self, event: Event) -> None:
-        connection = self._connection
-        if connection is None:
+        if event.call is self._sends:
+            if event.message is not None:
+                event.call.taken()
+                self._on_sent(event.message)
+            else:
+                self._on_sends_end(event.call)
             return
-        if event.call == self._sends.call:
-            self._on_send_event(connection, event)
-        elif isinstance(event, MessageReceived):
-            call = self._pending.get(event.call)
-            if call is not None:
-                call.message = event.message
-        else:
-            call = self._pending.pop(event.call, None)
-            if call is not None:
-                self._on_end(connection, call, event)
+        pending = self._pending.pop(event.call, None)
+        if pending is not None:
+            self._on_answer(event.call, pending, event.message)
 
-    def _on_send_event(self, connection: GrpcConnection, event: Event) -> None:
-        if isinstance(event, CallEnded):
-            self._sends.on_end(connection, event)
-            if event.status == UNAVAILABLE:
-                self._lose(ConnectionLostError(connection.address, event.text))
-            connection.is_ending = True
+    def _on_answer(self, call: Call, pending: _Pending, message: memoryview | None) -> None:
+        error = call.error()
+        if error is None and message is None:
+            address = call.connection.address
+            error = RemoteProtocolError(f"{address} ended a call without an answer")
+        if error is not None or message is None:
+            assert error is not None
+            pending.finish(error)
+            self._check_connection(call, error)
             return
-        connection.taken(event)
         try:
-            self._sends.on_message(event.message)
-        except RemoteProtocolError as error:
-            self._lose(error)
-
-    def _on_end(self, connection: GrpcConnection, call: _Pending, ended: CallEnded) -> None:
-        error = connection.error_of(ended)
-        if error is None and call.message is None:
-            error = RemoteProtocolError(f"{connection.address} ended a call without an answer")
-        if error is not None:
-            call.finish(error)
-            self._check_connection(connection, call, ended, error)
-            return
-        assert call.message is not None
-        try:
-            outcomes = call.method.decode_outcomes(call.requests, call.message)
+            outcomes = pending.method.decode_outcomes(pending.requests, message)
         except RocketMQError as refusal:
-            call.finish(refusal)
+            pending.finish(refusal)
             return
-        for index, outcome in zip(call.indexes, outcomes, strict=True):
-            call.on_done(index, outcome)
+        pending.results.update(zip(pending.tickets, outcomes, strict=True))
 
-    def _check_connection(
-        self, connection: GrpcConnection, call: _Pending, ended: CallEnded, error: RocketMQError
-    ) -> None:
+    def _check_connection(self, call: Call, error: RocketMQError) -> None:
         """Give the connection up if the end of this call shows that it is broken."""
-        if ended.status == UNAVAILABLE:
+        if call.status == UNAVAILABLE:
             if isinstance(error, ConnectError):
                 # This call was not sent; earlier ones may have been.
-                error = ConnectionLostError(connection.address, error.reason)
+                error = ConnectionLostError(call.connection.address, error.reason)
             self._lose(error)
-        elif ended.status == DEADLINE_EXCEEDED and not connection.heard_since(call.started_at):
+        elif call.status == DEADLINE_EXCEEDED and call.is_silent:
             waited_ms = (time.monotonic() - call.started_at) * 1_000
             if waited_ms < SILENCE_MS_MAX:
                 # No ping can have failed yet: the connection is suspect, not this call.
-                self._lose(ConnectionLostError(connection.address, "nothing was heard of it"))
+                self._lose(ConnectionLostError(call.connection.address, "nothing was heard of it"))
+
+    # --- the stream of sends ------------------------------------------------------------------
+
+    def _on_sent(self, message: memoryview) -> None:
+        try:
+            outcome = decode_send_outcome(message)
+        except RemoteProtocolError as error:
+            self._lose(error)
+            return
+        if self._sent:
+            self._sent.popleft().finish(outcome)
+        else:
+            self._lose(RemoteProtocolError("a batch was answered that was not sent"))
+
+    def _on_sends_end(self, call: Call) -> None:
+        """End every batch that waits, since the broker ended the stream."""
+        connection, error = call.connection, call.error()
+        # Any other error would claim to be about every batch that waits.
+        if not isinstance(error, (ConnectError, UnsupportedRequestError, WrongSettingsError)):
+            error = ConnectionLostError(connection.address, f"the stream of sends ended: {error}")
+        self._fail_sends(error)
+        if call.status == UNAVAILABLE:
+            self._lose(ConnectionLostError(connection.address, call.text))
+        connection.is_ending = True
 
     def _expire_sends(self) -> None:
+        """Give up batches that took too long; they may have been stored."""
         connection = self._connection
-        if connection is not None and self._sends.expire(connection, self._clock.now_ms()):
+        if connection is None:
+            return
+        now_ms = self._clock.now_ms()
+        is_silent = False
+        for sent in self._sent:
+            if sent.results is not None and now_ms >= sent.deadline_ms:
+                waited_ms = (time.monotonic() - sent.started_at) * 1_000
+                is_silent = is_silent or connection.heard_at <= sent.started_at
+                late = DeadlineExceededError(connection.address, f"waited {waited_ms:.0f} ms")
+                sent.finish(late)
+        if is_silent:
             self._lose(ConnectionLostError(connection.address, "nothing was heard of it"))
 
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        self._sends.forget()
-        if connection is not None:
-            connection.close()
+    def _fail_sends(self, error: RocketMQError) -> None:
+        for sent in self._sent:
+            sent.finish(error)
+        self._forget_sends()
+
+    def _forget_sends(self) -> None:
+        self._sends = None
+        self._sent.clear()
+
+    # --- the connection -----------------------------------------------------------------------
 
     def _lose(self, error: RocketMQError) -> None:
         """Give the connection up; every request that waits ends with the error."""
         connection, self._connection = self._connection, None
-        pending, self._pending = self._pending, {}
-        for call in pending.values():
-            call.finish(error)
-        self._sends.fail(error)
+        for pending in self._pending.values():
+            pending.finish(error)
+        self._pending.clear()
+        self._fail_sends(error)
         if connection is not None:
             connection.close()
 

@@ -6,9 +6,12 @@ towards no deadline and no outage, or a slow consumer would look like a dead bro
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from rocketmq_wire.errors import RocketMQError, TransportError
 
 
 class ActiveClock:
@@ -45,3 +48,32 @@ class ActiveClock:
         self._depth -= 1
         if not self._depth:
             self._left_at_ns = self._monotonic_ns()
+
+
+class OutageLog:
+    """Logs the begin and the end of each outage that a download waits for."""
+
+    def __init__(self, logger: logging.Logger, outage_ms: int) -> None:
+        """`outage_ms` is the longest outage that the download waits for."""
+        self._logger = logger
+        self._outage_ms = outage_ms
+        self._since_ms: dict[str, int] = {}
+        """Since when each unreachable broker has been logged."""
+
+    def log(self, error: RocketMQError, now_ms: int, broker: str = "the broker") -> None:
+        """Log an outage once, and for how long the download waits."""
+        if isinstance(error, TransportError) and broker not in self._since_ms:
+            self._since_ms[broker] = now_ms
+            outage_s = self._outage_ms / 1_000
+            self._logger.warning("waiting for %s for up to %.0f s: %s", broker, outage_s, error)
+
+    def log_recovery(self, now_ms: int, broker: str = "the broker") -> None:
+        """Log the end of an outage that was logged."""
+        if not self._since_ms:
+            return
+        since_ms = self._since_ms.pop(broker, None)
+        if since_ms is not None:
+            outage_s = (now_ms - since_ms) / 1_000
+            self._logger.warning(
+                "%s answers again after %.1f s, the download resumes", broker, outage_s
+            )

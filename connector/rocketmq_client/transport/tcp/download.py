@@ -20,10 +20,10 @@ from rocketmq_client.download.fetch_window import AHEAD_BYTES_MAX, FetchWindow
 from rocketmq_client.download.pulls import Pull
 from rocketmq_client.retry import Backoff
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.net.clock import ActiveClock
+from rocketmq_client.transport.net.clock import ActiveClock, OutageLog
 from rocketmq_client.transport.tcp.broker_requests import BrokerRequests
 from rocketmq_client.transport.tcp.connection import Call
-from rocketmq_wire.errors import CorruptRecordError, RocketMQError, TransportError
+from rocketmq_wire.errors import CorruptRecordError, RocketMQError
 from rocketmq_wire.model import Buffer, OffsetRange, QueueId
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply
@@ -61,8 +61,7 @@ class Download:
         """The requests in flight for fresh bounds."""
         self._inbox: list[Call] = []
         """The finished ones of both."""
-        self._unreachable_since: dict[str, int] = {}
-        """Since when each unreachable broker has been logged."""
+        self._outage_log = OutageLog(_logger, spec.limits.outage_ms)
 
     def chunks(self) -> Iterator[RangeChunk]:
         """Every range's chunks, in the order given."""
@@ -165,29 +164,15 @@ class Download:
     def _take_pull(self, window: FetchWindow, pull: Pull, call: Call) -> None:
         broker, result = window.wanted.queue.broker, call.result
         if isinstance(result, PullReply):
-            self._log_recovery(broker, call.done_ms)
+            self._outage_log.log_recovery(call.done_ms, broker)
             window.on_reply(pull.ticket, result, call.done_ms)
         elif isinstance(result, PullReplies):
-            self._log_recovery(broker, call.done_ms)
+            self._outage_log.log_recovery(call.done_ms, broker)
             window.on_replies(pull.ticket, result.answers, call.done_ms)
         else:
             assert isinstance(result, RocketMQError)
             window.on_failure(pull.ticket, result, call.done_ms, heard_ms=call.heard_ms)
-            self._log_outage(broker, result, call.done_ms)
-
-    def _log_outage(self, broker: str, error: RocketMQError, now_ms: int) -> None:
-        """Log once for each outage that the download waits, and for how long."""
-        if isinstance(error, TransportError) and broker not in self._unreachable_since:
-            self._unreachable_since[broker] = now_ms
-            outage_s = self._spec.limits.outage_ms / 1_000
-            _logger.warning("waiting for %s for up to %.0f s: %s", broker, outage_s, error)
-
-    def _log_recovery(self, broker: str, now_ms: int) -> None:
-        """Log the end of an outage that was logged."""
-        since_ms = self._unreachable_since.pop(broker, None) if self._unreachable_since else None
-        if since_ms is not None:
-            outage_s = (now_ms - since_ms) / 1_000
-            _logger.warning("%s answers again after %.1f s, the download resumes", broker, outage_s)
+            self._outage_log.log(result, call.done_ms, broker)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import TypeVar, cast
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_client.transport.contract import Transport
 from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_client.transport.tcp.broker_requests import BrokerRequests
 from rocketmq_client.transport.tcp.connection import Call
@@ -22,7 +23,7 @@ from rocketmq_wire.requests.groups import NotifyMembersChanged
 R = TypeVar("R", bound=Reply)
 
 
-class TcpTransport:
+class TcpTransport(Transport):
     """One thread's connections to a cluster, made at first use, and again in a forked process."""
 
     def __init__(self, settings: ConnectionSettings, *, responder: Responder | None = None) -> None:
@@ -32,13 +33,6 @@ class TcpTransport:
         self._reset()
 
     # --- the contract -------------------------------------------------------------------------
-
-    def call(self, request: Request[R], *, broker: str | None = None, timeout_ms: int) -> R:
-        """See `Transport.call`."""
-        (reply,) = self.call_many([(broker, request)], timeout_ms=timeout_ms)
-        if isinstance(reply, RocketMQError):
-            raise reply
-        return reply
 
     def call_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
@@ -61,11 +55,6 @@ class TcpTransport:
         late = DeadlineExceededError("the cluster", f"waited {timeout_ms} ms")
         done = set(inbox)
         return [cast("R | RocketMQError", c.result if c in done else late) for c in calls]
-
-    def submit(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> int:
-        """See `Transport.submit`."""
-        (ticket,) = self.submit_many([(broker, request)], timeout_ms=timeout_ms)
-        return ticket
 
     def submit_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int

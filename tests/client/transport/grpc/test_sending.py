@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.grpc.sending import STREAMED_SIZE_MAX
-from rocketmq_client.transport.grpc.transport import GrpcTransport
+from rocketmq_client.transport.grpc.transport import STREAMED_SIZE_MAX, GrpcTransport
 from rocketmq_wire.errors import (
     BrokerBusyError,
     BrokerError,

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,12 +17,7 @@ from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
 from rocketmq_client.errors import RangeLostError
 from rocketmq_client.loss import LossPolicy, LossReason
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.grpc.connection import (
-    CallEnded,
-    GrpcConnection,
-    Inbox,
-    next_event,
-)
+from rocketmq_client.transport.grpc.connection import GrpcConnection, Inbox, next_event
 from rocketmq_client.transport.grpc.transport import GrpcTransport
 from rocketmq_wire.errors import (
     BrokerBusyError,
@@ -291,13 +283,14 @@ def test_a_peer_that_is_silent_during_a_call_is_pinged_and_given_up(server: Serv
             ping_after_ms=1_000,
             silence_ms_max=1_500,
         )
-        connection.start(method.path, method.encode([pull]), timeout_ms=60_000)
+        call = connection.start(method.path, method.encode([pull]), timeout_ms=60_000)
         # Pings are answered while the call is not.
         assert next_event(inbox, 2_500) is None
         proxy.link = Link.BLACK_HOLE
         ended = next_event(inbox, 20_000)
-        assert isinstance(ended, CallEnded)
-        assert isinstance(connection.error_of(ended), ConnectionLostError)
+        assert ended is not None
+        assert ended.is_over
+        assert isinstance(call.error(), ConnectionLostError)
         connection.close()
 
 
@@ -428,94 +421,7 @@ def test_a_refusal_for_good_is_raised_at_once(transport: GrpcTransport, shell: F
         list(transport.read_ranges([OffsetRange(queue(0), 0, 5)], SPEC))
 
 
-# --- processes ------------------------------------------------------------------------------
-
-_FORKING = """
-import os, sys
-from rocketmq_client.consumer.public_pop import PublicPopClient
-from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.download.contract import ReadSpec
-from rocketmq_client.transport.grpc.transport import GrpcTransport
-from rocketmq_wire.errors import ForkedError
-from rocketmq_wire.model import OffsetRange, QueueId
-from rocketmq_wire.requests.offsets import GetMaxOffset
-
-queue = QueueId("orders", "broker-a", 0)
-transport = GrpcTransport(ConnectionSettings(endpoints=sys.argv[1]))
-
-def use(transport):
-    assert transport.call(GetMaxOffset(queue), timeout_ms=20_000).value == 100_000
-    chunks = list(transport.read_ranges([OffsetRange(queue, 0, 50_000)], ReadSpec("g")))
-    assert chunks[-1].end == 50_000
-
-def fork(act):
-    child = os.fork()
-    if not child:
-        try:
-            act()
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-
-def be_refused():
-    try:
-        use(transport)
-    except ForkedError as error:
-        assert str(error).startswith(sys.argv[2])
-    else:
-        raise AssertionError("a channel of the parent's was used")
-    transport.close()
-
-assert "grpc" not in sys.modules
-fork(lambda: use(transport))
-assert "grpc" not in sys.modules
-use(transport)
-half_read = transport.read_ranges([OffsetRange(queue, 0, 100_000)], ReadSpec("g"))
-next(half_read)
-fork(be_refused)
-use(transport)
-assert [chunk.end for chunk in half_read][-1] == 100_000
-"""
-
-
-def test_a_child_forked_before_the_first_use_connects_and_one_forked_later_is_refused(
-    server: Serving,
-) -> None:
-    forking = [sys.executable, "-W", "error", "-c", _FORKING, server.endpoints]
-    assert not subprocess.run(
-        [*forking, "[ROCKETMQ_CONNECTION.FORKED] cannot connect to 127.0.0.1:"], timeout=60
-    ).returncode
-
-
-_STARTING = """
-import signal, subprocess, sys
-from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.transport.grpc.transport import GrpcTransport
-from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests.offsets import GetMaxOffset
-
-transport = GrpcTransport(ConnectionSettings(endpoints=sys.argv[1]))
-ends = set()
-for _ in range(100):
-    request = GetMaxOffset(QueueId("orders", "broker-a", 0))
-    ticket = transport.submit(request, broker=None, timeout_ms=20_000)
-    child = subprocess.Popen(["true"], preexec_fn=lambda: signal.getsignal(signal.SIGINT))
-    ends.add(child.wait(30))
-    assert [done for done, _ in transport.completed(timeout_ms=20_000)] == [ticket]
-assert ends == {0}, ends
-"""
-
-
-def test_processes_started_beside_a_channel_live(server: Serving) -> None:
-    environment = {n: v for n, v in os.environ.items() if n != "GRPC_ENABLE_FORK_SUPPORT"}
-    subprocess.run(
-        [sys.executable, "-c", _STARTING, server.endpoints],
-        env=environment,
-        check=True,
-        timeout=120,
-    )
+# --- closing --------------------------------------------------------------------------------
 
 
 def test_closing_forgets_calls_in_flight_and_a_later_one_connects_again(
