@@ -5,16 +5,14 @@ The application may also ask brokers for a topic's queues, and for offsets of qu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from rocketmq_client.consumer.group_consumer import GroupConsumer
-from rocketmq_client.offsets.offset_commit import commit_in_rounds
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.offsets import (
-    CommitOffset,
     GetCommittedOffset,
     GetMaxOffset,
     GetMinOffset,
@@ -61,17 +59,10 @@ class ActiveConsumer(GroupConsumer):
 
     def commit_offsets(self, offsets: Mapping[QueueId, int]) -> None:
         """Commit offsets, also smaller ones. Raises the first broker's error."""
+        self._running()
         for topic in {queue.topic for queue in offsets}:
             self._join_topic(topic)
-
-        def commit(queues: Sequence[QueueId]) -> dict[QueueId, Reply | RocketMQError]:
-            replies = self._running().io.call_many(
-                [(q.broker, CommitOffset(self.group, q, offsets[q])) for q in queues],
-                timeout_ms=self.settings.request_timeout_ms,
-            )
-            return dict(zip(queues, replies, strict=True))
-
-        for reply in commit_in_rounds(offsets, commit).values():
+        for reply in self._queues.offset_store.commit(offsets).values():
             if isinstance(reply, RocketMQError):
                 raise reply
 

@@ -35,6 +35,8 @@ POLL_SIZE_MAX = 1_024
 WAITING_MAX = 10_000
 """The limit of waiting messages over all queues; RocketMQ's `pullThresholdForAll`."""
 
+OnTopicQueues = Callable[[tuple[QueueId, ...]], None]
+
 
 @dataclass(slots=True)
 class _Pulled:
@@ -71,7 +73,9 @@ class LitePullConsumer(ActiveConsumer):
         self._is_woken = False
         self._polled: set[OwnedQueue] = set()
         """Queues with polled messages that do not count as consumed yet; guarded by `_changed`."""
-        self._watch = TopicWatch()
+        self._watchers: dict[str, list[OnTopicQueues]] = {}
+        self._watched: dict[str, tuple[QueueId, ...]] = {}
+        """The queues of watched topics as of the last comparison."""
         self._pollers: ConsumePool | None = None
 
     # --- for the application ------------------------------------------------------------------
@@ -194,9 +198,9 @@ class LitePullConsumer(ActiveConsumer):
         """Pull from these queues again, within a second."""
         self._puller.paused -= frozenset(queues)
 
-    def on_topic_queues(self, topic: str, on_change: Callable[[tuple[QueueId, ...]], None]) -> None:
+    def on_topic_queues(self, topic: str, on_change: OnTopicQueues) -> None:
         """Call `on_change` with a topic's queues after each change that a route refresh shows."""
-        self._watch.add(topic, on_change)
+        self._watchers.setdefault(topic, []).append(on_change)
         if self._instance is not None:
             self._announce(self._instance)
 
@@ -216,13 +220,27 @@ class LitePullConsumer(ActiveConsumer):
 
     def topics(self) -> Iterable[str]:
         assigned = {queue.topic for queue in self._assigned or ()}
-        return {*super().topics(), *assigned, *self._watch.topics}
+        return {*super().topics(), *assigned, *self._watchers}
 
     def housekeep(self, now_ms: int) -> int:
         instance = self._instance
         if instance is not None:
-            self._watch.compare(instance.route)
+            for topic in tuple(self._watchers):
+                self._compare(topic, instance.route(topic))
         return super().housekeep(now_ms)
+
+    def _compare(self, topic: str, route: Route | None) -> None:
+        """Report a topic's queues if they differ; the first comparison only notes them."""
+        if route is None:
+            return
+        queues = route.readable_queues(topic)
+        known = self._watched.get(topic, queues)
+        self._watched[topic] = queues
+        for on_change in self._watchers[topic] if known != queues else ():
+            try:
+                on_change(queues)
+            except BaseException:  # noqa: BLE001, PERF203 - the application's callback
+                _LOG.exception("topic=%s: a callback for its queues failed", topic)
 
     def _attach(self, instance: ClientInstance) -> None:
         self._puller = QueuePuller(
@@ -284,36 +302,3 @@ class LitePullConsumer(ActiveConsumer):
         for owned in polled:
             with owned.lock:
                 owned.process.finish_taken()
-
-
-class TopicWatch:
-    """Calls callbacks when the queues of a topic change; the first comparison only notes them."""
-
-    def __init__(self) -> None:
-        self._callbacks: dict[str, list[Callable[[tuple[QueueId, ...]], None]]] = {}
-        self._known: dict[str, tuple[QueueId, ...]] = {}
-
-    @property
-    def topics(self) -> Iterable[str]:
-        return tuple(self._callbacks)
-
-    def add(self, topic: str, on_change: Callable[[tuple[QueueId, ...]], None]) -> None:
-        """Watch a topic."""
-        self._callbacks.setdefault(topic, []).append(on_change)
-
-    def compare(self, route: Callable[[str], Route | None]) -> None:
-        """Compare queues with the previous ones; an exception of a callback is logged."""
-        for topic in self.topics:
-            found = route(topic)
-            if found is None:
-                continue
-            queues = found.readable_queues(topic)
-            known = self._known.get(topic)
-            self._known[topic] = queues
-            if known is None or known == queues:
-                continue
-            for on_change in self._callbacks[topic]:
-                try:
-                    on_change(queues)
-                except BaseException:  # noqa: BLE001, PERF203 - the application's callback
-                    _LOG.exception("topic=%s: a callback for its queues failed", topic)

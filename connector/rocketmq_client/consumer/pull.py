@@ -55,9 +55,8 @@ class PullConsumer(ActiveConsumer):
         timeout_ms: int = 10_000,
     ) -> PullResult:
         """Pull once, without waiting for messages. Raises RocketMQError."""
-        request = self._request(queue, offset, count_max, subscription, None)
-        io = self._running().io
-        return self._result(request, io.call(request, broker=queue.broker, timeout_ms=timeout_ms))
+        request = PullMessages(self.group, queue, offset, count_max, subscription=subscription)
+        return self._pull(request, timeout_ms)
 
     def pull_when_there(
         self,
@@ -68,11 +67,12 @@ class PullConsumer(ActiveConsumer):
         subscription: Subscription = _EVERYTHING,
     ) -> PullResult:
         """Pull once; the broker holds the pull until a message arrives (`suspend_ms`)."""
-        settings = self.settings
-        request = self._request(queue, offset, count_max, subscription, settings.suspend_ms)
-        timeout_ms = max(settings.pull_timeout_ms, settings.suspend_ms + HOLD_GRACE_MS)
-        io = self._running().io
-        return self._result(request, io.call(request, broker=queue.broker, timeout_ms=timeout_ms))
+        suspend_ms = self.settings.suspend_ms
+        request = PullMessages(
+            self.group, queue, offset, count_max, subscription=subscription, suspend_ms=suspend_ms
+        )
+        timeout_ms = max(self.settings.pull_timeout_ms, suspend_ms + HOLD_GRACE_MS)
+        return self._pull(request, timeout_ms)
 
     def pull_async(
         self,
@@ -88,7 +88,8 @@ class PullConsumer(ActiveConsumer):
 
         `on_done` must not wait; an exception that it raises is logged.
         """
-        request = self._request(queue, offset, count_max, subscription, None)
+        self._join_topic(queue.topic)
+        request = PullMessages(self.group, queue, offset, count_max, subscription=subscription)
 
         def finish(reply: Reply | RocketMQError) -> None:
             result: PullResult | RocketMQError
@@ -134,18 +135,10 @@ class PullConsumer(ActiveConsumer):
             offsets = dict(self._consumed)
         self._queues.offset_store.store(offsets)
 
-    def _request(
-        self,
-        queue: QueueId,
-        offset: int,
-        count_max: int,
-        subscription: Subscription,
-        suspend_ms: int | None,
-    ) -> PullMessages:
-        self._join_topic(queue.topic)
-        return PullMessages(
-            self.group, queue, offset, count_max, subscription=subscription, suspend_ms=suspend_ms
-        )
+    def _pull(self, request: PullMessages, timeout_ms: int) -> PullResult:
+        self._join_topic(request.queue.topic)
+        io, broker = self._running().io, request.queue.broker
+        return self._result(request, io.call(request, broker=broker, timeout_ms=timeout_ms))
 
     def _result(self, request: PullMessages, reply: Reply) -> PullResult:
         """Raises CorruptRecordError."""

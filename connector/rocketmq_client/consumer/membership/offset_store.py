@@ -125,15 +125,19 @@ class OffsetStore:
                 _LOG.warning("offsets cannot be stored in %s: %s", self._file.path, error)
                 return dict(offsets)
             return {}
+        replies = self.commit(offsets)
+        failed = {q: reply for q, reply in replies.items() if isinstance(reply, RocketMQError)}
+        return {queue: offsets[queue] for queue, error in failed.items() if error.retryable}
+
+    def commit(self, offsets: Mapping[QueueId, int]) -> dict[QueueId, Reply | RocketMQError]:
+        """Commit offsets to the brokers, whatever this member has noted."""
         group = self._settings.group
 
         def commit(queues: Sequence[QueueId]) -> dict[QueueId, Reply | RocketMQError]:
             requests = {queue: CommitOffset(group, queue, offsets[queue]) for queue in queues}
             return self._ask_all(requests, "commit the group's offset")
 
-        replies = commit_in_rounds(offsets, commit)
-        failed = {q: reply for q, reply in replies.items() if isinstance(reply, RocketMQError)}
-        return {queue: offsets[queue] for queue, error in failed.items() if error.retryable}
+        return commit_in_rounds(offsets, commit)
 
     def store_forward(self, offsets: Mapping[QueueId, int]) -> dict[QueueId, int]:
         """As `store`, but without the offsets behind the committed ones if it is forward-only."""

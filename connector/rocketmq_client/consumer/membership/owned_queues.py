@@ -13,6 +13,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from operator import attrgetter
 from typing import Final
 
 from rocketmq_client.consumer.allocation import Change, change_between, rebalance
@@ -25,6 +26,7 @@ from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePulle
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.plural import plural
+from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.groups import LockQueues, QueuesReply, UnlockQueues
 
 _LOG = logging.getLogger(__name__)
@@ -77,7 +79,7 @@ class OwnedQueues:
     def rebalance(self, topics: Mapping[str, Subscription]) -> bool:
         """Gain and lose queues of the topics; False if some change could not be made now."""
         is_balanced = True
-        current = self._owned_by_topic()
+        current = _grouped(self.owned, attrgetter("topic"))
         for topic in [topic for topic in current if topic not in topics]:
             is_balanced = self._apply(Change((), tuple(current[topic])), {}) and is_balanced
         for topic, subscription in topics.items():
@@ -216,8 +218,7 @@ class OwnedQueues:
             else:
                 kept.append(queue)
         self._store({owned.queue: _consumed(owned) for owned in gone})
-        if self._has_locks:
-            self._unlock([owned.queue for owned in gone])
+        self._unlock([owned.queue for owned in gone])
         self._forget(gone)
         return kept
 
@@ -237,8 +238,7 @@ class OwnedQueues:
             due = self._store(due)
             if not due:
                 break
-        if self._has_locks:
-            self._unlock(free)
+        self._unlock(free)
         if len(free) < len(owned):
             _LOG.warning(
                 "group=%s: a listener still runs, so the locks of %s were left to expire",
@@ -347,22 +347,10 @@ class OwnedQueues:
         self.lose(stale)
         return bool(stale)
 
-    def _owned_by_topic(self) -> dict[str, list[QueueId]]:
-        by_topic: dict[str, list[QueueId]] = defaultdict(list)
-        for queue in self.owned:
-            by_topic[queue.topic].append(queue)
-        return by_topic
-
     def _lock(self, queues: Iterable[QueueId]) -> list[QueueId]:
         """Lock queues, or renew their locks; returns those that were granted."""
-        group, client_id = self.settings.group, self.instance.client_id
         granted: list[QueueId] = []
-        by_broker = _by_broker(queues)
-        replies = self.instance.io.call_many(
-            [(broker, LockQueues(group, client_id, some)) for broker, some in by_broker.items()],
-            timeout_ms=self.settings.request_timeout_ms,
-        )
-        for broker, reply in zip(by_broker, replies, strict=True):
+        for broker, reply in self._ask_brokers(LockQueues, queues).items():
             if isinstance(reply, QueuesReply):
                 granted += reply.queues
             else:
@@ -371,19 +359,26 @@ class OwnedQueues:
 
     def _unlock(self, queues: Iterable[QueueId]) -> None:
         """Let other members lock the queues; a lock whose release fails expires."""
+        if self._has_locks:
+            self._ask_brokers(UnlockQueues, queues)
+
+    def _ask_brokers(
+        self, kind: type[LockQueues | UnlockQueues], queues: Iterable[QueueId]
+    ) -> dict[str, Reply | RocketMQError]:
         group, client_id = self.settings.group, self.instance.client_id
-        by_broker = _by_broker(queues)
-        self.instance.io.call_many(
-            [(broker, UnlockQueues(group, client_id, some)) for broker, some in by_broker.items()],
+        by_broker = _grouped(queues, attrgetter("broker"))
+        replies = self.instance.io.call_many(
+            [(name, kind(group, client_id, tuple(some))) for name, some in by_broker.items()],
             timeout_ms=self.settings.request_timeout_ms,
         )
+        return dict(zip(by_broker, replies, strict=True))
 
 
-def _by_broker(queues: Iterable[QueueId]) -> dict[str, tuple[QueueId, ...]]:
-    by_broker: dict[str, list[QueueId]] = defaultdict(list)
+def _grouped(queues: Iterable[QueueId], key: Callable[[QueueId], str]) -> dict[str, list[QueueId]]:
+    groups: dict[str, list[QueueId]] = defaultdict(list)
     for queue in queues:
-        by_broker[queue.broker].append(queue)
-    return {broker: tuple(some) for broker, some in by_broker.items()}
+        groups[key(queue)].append(queue)
+    return groups
 
 
 def _consumed(owned: OwnedQueue) -> int:
