@@ -95,9 +95,9 @@ def turn(broker: EngineUnderTest, *, after_ms: int = 0) -> None:
     """Let time pass, do due work, and make it durable and visible."""
     broker.now_ms += after_ms
     for _ in range(3):
-        broker.engine.pops.turn(broker.now_ms)
+        broker.engine.pops.revival.turn(broker.now_ms)
         broker.make_visible()
-    broker.engine.pops.advance()
+    broker.engine.pops.revival.advance()
 
 
 def held_pop(broker: EngineUnderTest, request: PopMessages) -> HoldPop:

@@ -147,7 +147,7 @@ class Engine:
         return self.timers.deliver(now_ms) or has_grown
 
     def _take_committed_offsets(self) -> dict[str, Any] | None:
-        self.pops.advance()
+        self.pops.revival.advance()
         self.transactions.commit_offsets()
         return self.tables.committed.take_changes()
 

@@ -113,7 +113,7 @@ class PopModel:
         }
         in_flight = {
             (unacked.key.topic, unacked.key.queue_index, offset)
-            for unacked in self.broker.engine.pops._in_flight._by_key.values()
+            for unacked in self.broker.engine.pops._cursors.in_flight._by_key.values()
             if unacked.key.group == GROUP and unacked.visible_ms > now_ms + _MARGIN_MS
             for offset in unacked.offsets_of(~unacked.finished)
         }

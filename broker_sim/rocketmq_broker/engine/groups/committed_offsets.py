@@ -81,15 +81,14 @@ class CommittedOffsets:
         self._drop(lambda _, of_group: of_group == group)
         self._pulled.pop(group, None)
 
-    def delete_topic(self, *topics: str) -> None:
-        """Forget the committed offsets in deleted topics and in their lite topics.
+    def delete_topic(self, deleted: str) -> None:
+        """Forget the committed offsets in a deleted topic and in its lite topics.
 
-        New topics of these names must not inherit them.
+        A new topic of this name must not inherit them.
         """
-        names = frozenset(topics)
-        self._drop(lambda topic, _: parent_of(topic) in names)
+        self._drop(lambda topic, _: parent_of(topic) == deleted)
         for pulled in self._pulled.values():
-            for key in [key for key in pulled if key[0] in names]:
+            for key in [key for key in pulled if key[0] == deleted]:
                 del pulled[key]
 
     def _drop(self, is_dropped: Callable[[str, str], bool]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPops
-from rocketmq_broker.engine.pop.orderly import OrderlyPops
+from rocketmq_broker.engine.pop.orderly import ORDERS_FILE, OrderlyPops
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_wire.codes import ResponseCode
@@ -17,12 +17,12 @@ from rocketmq_wire.requests.pop import InitMode
 class Cursors:
     """The queues of the store as popping groups see them, with their pops in flight."""
 
-    def __init__(self, tables: Tables, *, in_flight: InFlightPops, orderly: OrderlyPops) -> None:
+    def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._store = tables.store
         self._committed = tables.committed
-        self.in_flight = in_flight
-        self.orderly = orderly
+        self.in_flight = InFlightPops()
+        self.orderly = OrderlyPops(tables.store.configs.load(ORDERS_FILE))
         self.retry_kind = RetryKind.V2 if tables.config.pop_retry_topic_v2 else RetryKind.V1
         """The naming of retry topics."""
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -76,6 +76,10 @@ class InFlightPop:
         return self.finished == self.all_bits
 
     @property
+    def is_passable(self) -> bool:
+        return self.is_finished or self.checkpoint_offset >= 0
+
+    @property
     def visible_ms(self) -> int:
         return self.key.pop_ms + self.invisible_ms
 
@@ -95,11 +99,6 @@ class InFlightPop:
             if offset in self.offsets:
                 bits |= 1 << self.offsets.index(offset)
         return bits
-
-    def finish(self, bits: int, position: int = 0) -> None:
-        """Finish messages; the record that replaces them ends at a log position."""
-        self.finished |= bits
-        self.safe_position = max(self.safe_position, position)
 
 
 @dataclass(slots=True)
@@ -143,7 +142,7 @@ class InFlightPops:
             self._by_key[pop.key] = pop
             self._young.append(pop)
             if pop.invisible_ms <= STAY_MS:
-                self._push_due(pop, pop.visible_ms)
+                self.wait_until(pop, pop.visible_ms)
         else:
             self._moved[queue] = None
 
@@ -158,11 +157,11 @@ class InFlightPops:
             pop.is_chained = False
         self._moved.pop(queue, None)
 
-    def forget_topics(self, gone: Collection[str]) -> None:
-        """Finish all pops of deleted topics."""
-        for queue in [queue for queue in self._chains if queue.topic in gone]:
+    def forget_topic(self, topic: str) -> None:
+        """Finish all pops of a deleted topic."""
+        for queue in [queue for queue in self._chains if queue.topic == topic]:
             self.forget_chain(queue)
-        for pop in [pop for pop in self._by_key.values() if pop.key.topic in gone]:
+        for pop in [pop for pop in self._by_key.values() if pop.key.topic == topic]:
             self.finish(pop, pop.all_bits)
 
     # --- finishing ----------------------------------------------------------------------------
@@ -180,7 +179,8 @@ class InFlightPops:
 
     def finish(self, pop: InFlightPop, bits: int, position: int = 0) -> None:
         """Finish messages; the record that replaces them ends at a log position."""
-        pop.finish(bits, position)
+        pop.finished |= bits
+        pop.safe_position = max(pop.safe_position, position)
         if pop.is_finished:
             self._by_key.pop(pop.key, None)
             self._note_moved(pop)
@@ -192,7 +192,7 @@ class InFlightPops:
         queue = self._revive_queues.setdefault(pop.revive_queue, _ReviveQueue())
         queue.checkpoints.append(pop)
         self.note_revive_end(pop.revive_queue, checkpoint_offset + 1)
-        self._push_due(pop, pop.visible_ms)
+        self.wait_until(pop, pop.visible_ms)
         self._note_moved(pop)
 
     def note_revive_end(self, revive_queue: int, end: int) -> None:
@@ -202,26 +202,22 @@ class InFlightPops:
 
     # --- work that is due ---------------------------------------------------------------------
 
-    def unwritten(
-        self, now_ms: int, count_max: int, *, all_of_them: bool = False
-    ) -> Iterator[InFlightPop]:
-        """The pops whose checkpoints are due; one stays due until the caller asks for the next."""
+    def unwritten(self, before_ms: int, count_max: int) -> Iterator[InFlightPop]:
+        """The unwritten pops from before a time; each stays until the caller asks for the next."""
         while self._young and count_max > 0:
             pop = self._young[0]
             if not pop.is_finished and pop.checkpoint_offset < 0:
-                if not all_of_them and now_ms < pop.key.pop_ms + STAY_MS:
+                if pop.key.pop_ms > before_ms:
                     return
                 count_max -= 1
                 yield pop
             self._young.popleft()
 
-    def unwritten_acks(
-        self, now_ms: int, count_max: int, *, all_of_them: bool = False
-    ) -> Iterator[InFlightPop]:
-        """The pops whose acknowledgements are due, as `unwritten` gives them."""
+    def unwritten_acks(self, before_ms: int, count_max: int) -> Iterator[InFlightPop]:
+        """The pops with unwritten acknowledgements from before a time, like `unwritten`."""
         while self._acked and count_max > 0:
             since_ms, pop = self._acked[0]
-            if not all_of_them and now_ms < since_ms + STAY_MS:
+            if since_ms > before_ms:
                 return
             # Once the mark has passed the checkpoint, no start reads it again.
             if pop.checkpoint_offset >= 0:
@@ -239,21 +235,21 @@ class InFlightPops:
         return taken
 
     def wait_until(self, pop: InFlightPop, due_ms: int) -> None:
-        """Make a pop due again later: it could not be revived."""
-        self._push_due(pop, due_ms)
+        """Make a pop due at a time."""
+        heapq.heappush(self._due, (due_ms, next(self._numbers), pop))
 
     def take_committed(self, durable_end: int) -> Iterator[tuple[GroupQueue, int]]:
         """The offsets that groups may commit since the last call."""
         for queue in list(self._moved):
             chain = self._chains.get(queue)
             end = -1
-            while chain and _may_pass(chain[0], durable_end):
+            while chain and chain[0].is_passable and chain[0].safe_position <= durable_end:
                 pop = chain.popleft()
                 pop.is_chained = False
                 end = pop.end
             if not chain:
                 self._chains.pop(queue, None)
-            if not chain or not _is_passable(chain[0]):
+            if not chain or not chain[0].is_passable:
                 del self._moved[queue]
             if end >= 0:
                 yield queue, end
@@ -272,14 +268,3 @@ class InFlightPops:
     def _note_moved(self, pop: InFlightPop) -> None:
         if pop.is_chained:
             self._moved[pop.group_queue] = None
-
-    def _push_due(self, pop: InFlightPop, due_ms: int) -> None:
-        heapq.heappush(self._due, (due_ms, next(self._numbers), pop))
-
-
-def _is_passable(pop: InFlightPop) -> bool:
-    return pop.is_finished or pop.checkpoint_offset >= 0
-
-
-def _may_pass(pop: InFlightPop, durable_end: int) -> bool:
-    return _is_passable(pop) and pop.safe_position <= durable_end

@@ -9,12 +9,13 @@ message.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketmq_broker.engine.pop.in_flight import GroupQueue
 from rocketmq_broker.storage.queues.lite_queues import is_lite_queue, parent_of
+from rocketmq_wire.requests.pop import PopMessages
 
 ORDERS_FILE: Final = "consumerOrderInfo.json"
 _SEPARATOR: Final = "@"
@@ -77,15 +78,10 @@ class OrderlyPops:
         return now_ms < pop.free_ms()
 
     def take(
-        self,
-        queue: GroupQueue,
-        *,
-        attempt_id: str,
-        pop_ms: int,
-        invisible_ms: int,
-        offsets: tuple[int, ...],
+        self, queue: GroupQueue, request: PopMessages, pop_ms: int, offsets: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Note a pop; returns the number of earlier pops of each message."""
+        attempt_id = request.attempt_id
         before = self._table.get(queue)
         counts: dict[int, int] = {}
         if before is not None and attempt_id and before.attempt_id == attempt_id:
@@ -93,7 +89,7 @@ class OrderlyPops:
         elif before is not None:
             known = [offset for offset in offsets if offset in before.offsets]
             counts = {offset: before.counts.get(offset, 0) + 1 for offset in known}
-        pop = _OrderlyPop(attempt_id, pop_ms, invisible_ms, offsets, pop_ms, counts=counts)
+        pop = _OrderlyPop(attempt_id, pop_ms, request.invisible_ms, offsets, pop_ms, counts=counts)
         self._put(queue, pop)
         return tuple(counts.get(offset, 0) for offset in offsets)
 
@@ -128,10 +124,10 @@ class OrderlyPops:
         if self._table.pop(queue, None) is not None:
             self._is_changed = True
 
-    def forget_topics(self, gone: Collection[str]) -> None:
-        for queue in [queue for queue in self._table if queue.topic in gone]:
+    def forget_topic(self, topic: str) -> None:
+        for queue in [queue for queue in self._table if queue.topic == topic]:
             self.forget(queue)
-        for key in [key for key in self._unserved if _parent_of_key(key) in gone]:
+        for key in [key for key in self._unserved if parent_of(_topic_of(key)) == topic]:
             del self._unserved[key]
             self._is_changed = True
 
@@ -169,8 +165,8 @@ class OrderlyPops:
         heapq.heappush(self._free, (pop.free_ms(), queue))
 
 
-def _parent_of_key(key: str) -> str:
-    return parent_of(key.partition(_SEPARATOR)[0])
+def _topic_of(key: str) -> str:
+    return key.partition(_SEPARATOR)[0]
 
 
 def _to_json(pop: _OrderlyPop) -> dict[str, Any]:

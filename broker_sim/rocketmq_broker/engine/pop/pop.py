@@ -10,28 +10,43 @@ thread, so no two pops read a queue at once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import logging
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
+import numpy as np
+
+from rocketmq_arrow.decode.layout import QUEUE_OFFSET_AT
 from rocketmq_broker.engine.core.activity import Activity
 from rocketmq_broker.engine.core.outcomes import Answer, HoldPop, Outcome
-from rocketmq_broker.engine.messages.filtering import EVERYTHING, Filter
+from rocketmq_broker.engine.messages.filtering import (
+    EVERYTHING,
+    Filter,
+    check_subscription,
+    filter_of,
+    read_matching,
+)
 from rocketmq_broker.engine.pop.cursors import Cursors
 from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop
-from rocketmq_broker.engine.pop.read import (
-    DamageLog,
-    Found,
-    pop_filter_of,
-    read_queue,
-    with_receipts,
-)
 from rocketmq_broker.engine.tables import Tables
+from rocketmq_broker.storage.errors import DamagedStoreError
+from rocketmq_broker.storage.store import Store
 from rocketmq_wire.codes import ResponseCode
-from rocketmq_wire.errors import broker_error
-from rocketmq_wire.model import Buffer, TopicConfig
-from rocketmq_wire.records.handles import ORDERLY_REVIVE_QUEUE, RetryKind, retry_kind_of
+from rocketmq_wire.errors import CorruptRecordError, broker_error
+from rocketmq_wire.model import Buffer, Subscription, TopicConfig
+from rocketmq_wire.plural import plural
+from rocketmq_wire.records.handles import (
+    ORDERLY_REVIVE_QUEUE,
+    RECEIPT,
+    ReceiptHandle,
+    RetryKind,
+    retry_kind_of,
+)
 from rocketmq_wire.records.pop_checkpoints import REVIVE_QUEUE_COUNT, CheckpointKey
+from rocketmq_wire.records.record import decode_record, encode_record
 from rocketmq_wire.requests.pop import (
     POP_COUNT_MAX,
     AwaitMessages,
@@ -43,11 +58,47 @@ from rocketmq_wire.requests.pop import (
     PopStatus,
 )
 
+_LOG = logging.getLogger(__name__)
+
 RETRY_TURN: Final = 5
 """Every fifth pop reads the retry topic first, so that retries cannot starve."""
 IN_FLIGHT_MAX: Final = 200_000
 """The most pops in flight; beyond it pops find nothing until some are acknowledged."""
 _LATE_MS: Final = 500
+_OFFSET: Final = struct.Struct(">q")
+_CRC_AT: Final = slice(8, 12)
+_SCAN_MAX: Final = 800
+_SELECTOR_SCAN_MAX: Final = 20_000
+
+
+class DamageLog:
+    """Logs each damaged queue once; pops still serve the other queues.
+
+    If the pop failed as a whole, the client would not get the messages already popped for it.
+    """
+
+    ERRORS: Final = (DamagedStoreError, CorruptRecordError)
+    _LOGGED_MAX: Final = 1_000
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def report(self, topic: str, queue_index: int, error: Exception) -> None:
+        text = f"topic={topic} queue={queue_index}: pops cannot read it: {error}"
+        if text not in self._logged and len(self._logged) < self._LOGGED_MAX:
+            self._logged.add(text)
+            _LOG.error("%s", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The matching messages of a queue from an offset on."""
+
+    parts: tuple[Buffer, ...]
+    sizes: bytes
+    offsets: tuple[int, ...]
+    end: int
+    """The offset behind the last examined entry."""
 
 
 @dataclass(slots=True)
@@ -286,13 +337,7 @@ class Popping:
         if not found.offsets:
             self._cursors.commit(queue, found.end)
             return
-        attempts = self._orderly.take(
-            queue,
-            attempt_id=pop.request.attempt_id,
-            pop_ms=pop.now_ms,
-            invisible_ms=pop.request.invisible_ms,
-            offsets=found.offsets,
-        )
+        attempts = self._orderly.take(queue, pop.request, pop.now_ms, found.offsets)
         self._cursors.commit(queue, start)
         span = PoppedSpan(RetryKind.NONE, queue.queue_index, start, found.offsets, attempts)
         pop.add(span, found)
@@ -301,3 +346,72 @@ class Popping:
         count = self._pop_counts.get((group, topic), 0) + 1
         self._pop_counts[group, topic] = count
         return count
+
+
+@lru_cache(maxsize=1_024)
+def pop_filter_of(subscription: Subscription, *, allows_sql: bool) -> Filter:
+    """The filter of a pop. Refusals: 1, 23; unlike in a pull, also of an illegal expression."""
+    check_subscription(subscription, allows_sql=allows_sql)
+    return filter_of(subscription, allows_sql=allows_sql, is_registered=False)
+
+
+def read_queue(
+    store: Store,
+    queue: GroupQueue,
+    start: int,
+    *,
+    wanted: Filter,
+    count_max: int,
+    bytes_max: int,
+) -> Found:
+    """The matching messages from an offset on, which must lie within the queue's bounds."""
+    read = read_matching(
+        store,
+        queue.topic,
+        queue.queue_index,
+        start,
+        wanted,
+        count_max=count_max,
+        bytes_max=bytes_max,
+        scan_max=_SCAN_MAX if wanted.selector is None else _SELECTOR_SCAN_MAX,
+    )
+    if read.lost:
+        # A reply to a pop cannot report lost messages.
+        _LOG.error(
+            "topic=%s queue=%d: pops skip %s before offset %d, which a repair gave up; "
+            "the read began at offset %d",
+            queue.topic,
+            queue.queue_index,
+            plural(read.lost, "message"),
+            read.next_begin,
+            start,
+        )
+    if read.count == read.next_begin - start:
+        offsets = tuple(range(start, read.next_begin))
+    else:
+        offsets = _offsets_in(read.parts, read.sizes)
+    return Found(read.parts, read.sizes, offsets, read.next_begin)
+
+
+def with_receipts(found: Found, topic: str, handles: Sequence[ReceiptHandle]) -> Found:
+    """Records of a retry topic under the popped topic's name, each with its receipt handle."""
+    data, at, records = b"".join(found.parts), 0, []
+    for handle in handles:
+        message, at = decode_record(data, at, check_crc=False)
+        properties = {**message.properties, RECEIPT: handle.text()}
+        record = bytearray(encode_record(replace(message, topic=topic, properties=properties)))
+        # The stored checksum: the client must be able to see that the body changed.
+        record[_CRC_AT] = message.body_crc.to_bytes(4, "big", signed=True)
+        records.append(bytes(record))
+    sizes = np.array([len(record) for record in records], "<i4").tobytes()
+    return replace(found, parts=tuple(records), sizes=sizes)
+
+
+def _offsets_in(parts: Sequence[Buffer], sizes: Buffer) -> tuple[int, ...]:
+    """The queue offsets in the records. A record's own size may be damaged; `sizes` are not."""
+    data, at, offsets = b"".join(parts), 0, []
+    for size in np.frombuffer(sizes, "<i4").tolist():
+        (offset,) = _OFFSET.unpack_from(data, at + QUEUE_OFFSET_AT)
+        offsets.append(offset)
+        at += size
+    return tuple(offsets)

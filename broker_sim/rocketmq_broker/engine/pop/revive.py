@@ -12,6 +12,7 @@ or after its last attempt in `%DLQ%<group>`.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -23,7 +24,7 @@ from rocketmq_broker.engine.messages.store_again import (
     store_own,
 )
 from rocketmq_broker.engine.pop.cursors import Cursors
-from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop
+from rocketmq_broker.engine.pop.in_flight import STAY_MS, GroupQueue, InFlightPop
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.queues.reading import ReadResult
@@ -123,11 +124,11 @@ class Revival:
         return appended.end_position
 
     def _write_due(self, now_ms: int, *, all_of_them: bool = False) -> None:
-        count_max = 1 << 30 if all_of_them else _TURN_RECORDS_MAX
-        in_flight = self._in_flight
-        for pop in in_flight.unwritten(now_ms, count_max, all_of_them=all_of_them):
+        count_max = sys.maxsize if all_of_them else _TURN_RECORDS_MAX
+        before_ms = sys.maxsize if all_of_them else now_ms - STAY_MS
+        for pop in self._in_flight.unwritten(before_ms, count_max):
             self.write_checkpoint(pop, now_ms)
-        for pop in in_flight.unwritten_acks(now_ms, count_max, all_of_them=all_of_them):
+        for pop in self._in_flight.unwritten_acks(before_ms, count_max):
             ack = checkpoints.Ack(pop.key, pop.offsets_of(pop.unwritten))
             tag = checkpoints.ACK_TAG if len(ack.offsets) == 1 else checkpoints.BATCH_ACK_TAG
             self._append(pop.revive_queue, tag, checkpoints.encode_ack(ack), pop.visible_ms, now_ms)

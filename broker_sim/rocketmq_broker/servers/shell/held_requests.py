@@ -211,7 +211,7 @@ class PopWaiters:
         if not self._held:
             return
         if isinstance(request, (AckMessage, AckMessages)):
-            self.freed(self._pops.take_freed(self._now_ms()))
+            self.freed(self._pops.acks.take_freed(self._now_ms()))
         reply = outcome.reply if isinstance(outcome, Answer) else None
         if isinstance(request, PopMessages) and isinstance(reply, PopReply):
             if reply.spans and reply.rest_count > 0:
@@ -221,8 +221,8 @@ class PopWaiters:
     def turn(self, *, can_write: bool) -> bool:
         """Do the periodic work of pops; True if the log grew."""
         now_ms = self._now_ms()
-        has_grown = can_write and self._pops.turn(now_ms)
-        self.freed(self._pops.take_freed(now_ms))
+        has_grown = can_write and self._pops.revival.turn(now_ms)
+        self.freed(self._pops.acks.take_freed(now_ms))
         return has_grown
 
     # --- waking -------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class PopWaiters:
 
     def _resume(self, held: Held[HoldPop], *, is_final: bool) -> None:
         try:
-            outcome = self._pops.resume(held.hold, self._now_ms(), is_final=is_final)
+            outcome = self._pops.popping.resume(held.hold, self._now_ms(), is_final=is_final)
         except RocketMQError as error:
             held.done(error)
             return
@@ -279,7 +279,7 @@ class PopWaiters:
             return
         same = self._held.by_key.get(key, ())
         if len(self._held) >= _COUNT_MAX or len(same) >= _KEY_COUNT_MAX:
-            held.done(self._pops.polling_full(held.hold, now_ms))
+            held.done(self._pops.popping.polling_full(held.hold, now_ms))
             return
         delay = max(held.hold.expires_at_ms - now_ms, 0) / 1_000
         held.timer = asyncio.get_running_loop().call_later(delay, self._expire, held)

@@ -170,7 +170,7 @@ class EngineShell:
             # disk fails, closing the store raises the error.
             with contextlib.suppress(StorageError, BrokerError):
                 self.store.sync()
-                self.engine.pops.write_all(now_ms())
+                self.engine.pops.revival.write_all(now_ms())
                 self.store.sync()
             await self._housekeeping.flush()
         finally:

@@ -132,9 +132,9 @@ def test_a_renewal_is_answered_once_it_is_on_the_disk() -> None:
     (one,) = pop(broker)
     outcome = broker.outcome(change_of(GROUP, TOPIC, one.handle.text(), 1_000))
     assert isinstance(outcome, AfterSync)
-    broker.engine.pops.advance()
+    broker.engine.pops.revival.advance()
     # The old pop is finished, but the checkpoint that replaces it is not durable.
     assert broker.engine.tables.committed.get(GROUP, queue_of(TOPIC)) == 0
     broker.store.sync()
-    broker.engine.pops.advance()
+    broker.engine.pops.revival.advance()
     assert broker.engine.tables.committed.get(GROUP, queue_of(TOPIC)) == 1

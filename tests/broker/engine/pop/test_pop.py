@@ -1,13 +1,16 @@
-"""Pop consumption at the broker: pops, acknowledgements, revival, order, and restarts."""
+"""Pop consumption at the broker: pops, acknowledgements, revival, and restarts."""
 
 from __future__ import annotations
+
+import struct
 
 import pytest
 
 from rocketmq_broker.engine.core.outcomes import Answer, HoldPop
+from rocketmq_broker.engine.pop.pop import _offsets_in
 from rocketmq_broker.storage.disk.memory_files import MemoryFiles
 from rocketmq_wire.errors import BrokerError
-from rocketmq_wire.model import QueueId, Subscription, TopicConfig
+from rocketmq_wire.model import Host, QueueId, StoredMessage, Subscription, TopicConfig
 from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.records.pop_checkpoints import REVIVE_GROUP
 from rocketmq_wire.requests.brokers import GetRuntimeInfo
@@ -29,6 +32,7 @@ from rocketmq_wire.requests.pop import (
 from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from support.engines import BROKER, EngineUnderTest, queue_of
 from support.pops import GROUP, TOPIC, Popped, ack, change, held_pop, messages_of, peek, pop, turn
+from support.records import lay_out
 
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
 RETRY_TOPIC = "%RETRY%g_orders"
@@ -181,7 +185,7 @@ def test_the_newer_names_of_retry_topics_drain_the_older_ones() -> None:
 
 def restarted(broker: EngineUnderTest) -> MemoryFiles:
     """The files of a broker that was stopped cleanly."""
-    broker.engine.pops.write_all(broker.now_ms)
+    broker.engine.pops.revival.write_all(broker.now_ms)
     broker.make_visible()
     broker.save_files()
     broker.store.close()
@@ -307,13 +311,14 @@ def test_a_pop_waits_and_is_asked_again(broker: EngineUnderTest) -> None:
     request = PopMessages(GROUP, queue_of(TOPIC, -1), 32, 60_000, poll_ms=15_000)
     hold = held_pop(broker, request)
     assert hold.expires_at_ms == broker.now_ms + 15_000
-    assert isinstance(broker.engine.pops.resume(hold, broker.now_ms, is_final=False), HoldPop)
+    popping = broker.engine.pops.popping
+    assert isinstance(popping.resume(hold, broker.now_ms, is_final=False), HoldPop)
     fill(broker, 1)
-    outcome = broker.engine.pops.resume(hold, broker.now_ms, is_final=False)
+    outcome = popping.resume(hold, broker.now_ms, is_final=False)
     assert isinstance(outcome, Answer)
     assert isinstance(outcome.reply, PopReply)
     assert outcome.reply.status is PopStatus.FOUND
-    last = broker.engine.pops.resume(hold, broker.now_ms, is_final=True)
+    last = popping.resume(hold, broker.now_ms, is_final=True)
     assert isinstance(last, Answer)
     assert last.reply.status is PopStatus.POLLING_TIMEOUT  # type: ignore[attr-defined]
 
@@ -372,110 +377,6 @@ def test_a_deleted_topic_loses_its_in_flight_pops_and_retries(broker: EngineUnde
     assert bodies_of(pop(broker)) == [b"9"]
 
 
-# --- in order ----------------------------------------------------------------------------------
-
-
-def test_in_order_a_queue_is_closed_while_something_is_out(broker: EngineUnderTest) -> None:
-    fill(broker, 4)
-    first = pop(broker, 2, is_orderly=True)
-    assert pop(broker, 2, is_orderly=True) == []
-    ack(broker, first[0])
-    assert pop(broker, 2, is_orderly=True) == []
-    ack(broker, first[1])
-    assert committed(broker) == 2
-    assert bodies_of(pop(broker, 2, is_orderly=True)) == [b"2", b"3"]
-
-
-def test_in_order_a_lost_answer_is_given_again(broker: EngineUnderTest) -> None:
-    fill(broker, 2)
-    first = pop(broker, is_orderly=True, attempt_id="a-1")
-    assert bodies_of(pop(broker, is_orderly=True, attempt_id="a-1")) == bodies_of(first)
-    assert pop(broker, is_orderly=True, attempt_id="a-2") == []
-
-
-def test_in_order_a_visible_message_comes_again_with_its_count(broker: EngineUnderTest) -> None:
-    fill(broker, 3)
-    (first, second) = pop(broker, 2, is_orderly=True, invisible_ms=1_000)
-    ack(broker, first)
-    broker.now_ms += 1_000
-    request = PopMessages(GROUP, queue_of(TOPIC), 32, 1_000, is_orderly=True)
-    reply = broker.ask(request)
-    assert bodies_of(messages_of(reply)) == [b"1", b"2"]
-    assert reply.spans[0].attempts == (1, 0)
-    ack(broker, second)
-    assert committed(broker) == 1
-
-
-def test_in_order_a_changed_time_opens_the_queue(broker: EngineUnderTest) -> None:
-    fill(broker, 1)
-    (one,) = pop(broker, is_orderly=True)
-    change(broker, one, 1_000)
-    broker.now_ms += 999
-    assert pop(broker, is_orderly=True) == []
-    broker.now_ms += 1
-    assert [queue.topic for queue in broker.engine.pops.take_freed(broker.now_ms)] == [TOPIC]
-    assert len(pop(broker, is_orderly=True)) == 1
-
-
-def test_in_order_a_late_acknowledgement_skips_nothing(broker: EngineUnderTest) -> None:
-    fill(broker, 4)
-    late = pop(broker, is_orderly=True, invisible_ms=1_000)
-    broker.now_ms += 1_000
-    ack(broker, *pop(broker, 1, is_orderly=True))
-    ack(broker, late[2])
-    # A pop is forgotten after a day.
-    broker.now_ms += 25 * 3_600_000
-    broker.engine.pops.take_freed(broker.now_ms)
-    ack(broker, late[2])
-    assert committed(broker) == 1
-    assert bodies_of(pop(broker, is_orderly=True)) == [b"1", b"2", b"3"]
-
-
-@pytest.mark.parametrize("acked", [(0,), (2,), (0, 1, 2, 3)])
-def test_in_order_without_the_file_messages_are_acknowledged_from_the_first_on(
-    acked: tuple[int, ...],
-) -> None:
-    broker = EngineUnderTest(flush="sync")
-    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
-    fill(broker, 4)
-    out = pop(broker, is_orderly=True)
-    files = restarted(broker)
-    files.unlink("config/consumerOrderInfo.json")
-    again = EngineUnderTest(files, flush="sync")
-    again.now_ms = broker.now_ms
-    for offset in acked:
-        ack(again, out[offset])
-    expected = {0: 1, 2: 0}[acked[0]] if len(acked) == 1 else 4
-    assert [int(body) for body in bodies_of(pop(again, is_orderly=True))] == [*range(expected, 4)]
-
-
-def test_in_order_a_handle_of_a_deleted_topic_is_none_of_the_next_one(
-    broker: EngineUnderTest,
-) -> None:
-    fill(broker, 2)
-    old = pop(broker, is_orderly=True)
-    broker.ask(DeleteTopic(TOPIC))
-    broker.now_ms += 1
-    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
-    assert pop(broker, is_orderly=True) == []
-    fill(broker, 2)
-    ack(broker, old[0])
-    ack(broker, old[1])
-    assert bodies_of(pop(broker, is_orderly=True)) == [b"0", b"1"]
-
-
-def test_in_order_survives_a_stop() -> None:
-    broker = EngineUnderTest(flush="sync")
-    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
-    fill(broker, 3)
-    first, _ = pop(broker, 2, is_orderly=True, invisible_ms=1_000)
-    ack(broker, first)
-    again = EngineUnderTest(restarted(broker), flush="sync")
-    assert pop(again, is_orderly=True) == []
-    again.now_ms += 1_000
-    assert bodies_of(pop(again, is_orderly=True)) == [b"1", b"2"]
-
-
 # --- starts ------------------------------------------------------------------------------------
 
 
@@ -519,3 +420,17 @@ def test_a_right_to_topic_and_group_is_one_to_the_retries_of_both() -> None:
     acks = AckMessages(BROKER, ack_spans(GROUP, [(TOPIC, ReceiptHandle.parse(handle))]))
     for request in (ack_of(GROUP, TOPIC, handle), change_of(GROUP, TOPIC, handle, 1), acks):
         assert request.permissions() == CONSUME.on(Resources((TOPIC,), (GROUP,)))
+
+
+def record_at(offset: int) -> bytes:
+    host = Host(bytes(4), 1)
+    return lay_out(
+        StoredMessage(TOPIC, b"body", {}, 0, 0, offset, 0, 0, 0, host, 0, host, 0, 0, 0, 0)
+    )
+
+
+def test_a_damaged_size_hides_no_offset_behind_it() -> None:
+    records = [bytearray(record_at(offset)) for offset in (7, 9, 12)]
+    sizes = struct.pack("<3i", *map(len, records))
+    records[0][:4] = struct.pack(">I", 0x7FFF_FFFF)
+    assert _offsets_in([bytes(one) for one in records], sizes) == (7, 9, 12)
