@@ -112,7 +112,7 @@ def read_layout(
     A record is sound when its magic is known, its inner sizes add up exactly to its own size, and
     its topic is the expected one (any, when `topic` is None).
     """
-    header = _headers_at(data, starts)
+    header = pieces_at(data, starts, HEADER_SIZE)
     is_sound, shift, is_v2 = _first_checks(header, sizes)
     if not is_sound.all():
         return _without(data, starts, sizes, topic, is_sound)
@@ -145,7 +145,8 @@ def read_layout(
 def unread_layout(data: Bytes, starts: Positions, sizes: Positions) -> Layout:
     """Rows for damaged records: the body is the whole record, there are no properties."""
     ends = starts + sizes
-    return Layout(data, starts, sizes, _headers_at(data, starts), starts, ends, starts, ends, ends)
+    header = pieces_at(data, starts, HEADER_SIZE)
+    return Layout(data, starts, sizes, header, starts, ends, starts, ends, ends)
 
 
 def describe_damage(data: Bytes, start: int, size: int, topic: bytes | None) -> str:
@@ -174,10 +175,6 @@ def describe_damage(data: Bytes, start: int, size: int, topic: bytes | None) -> 
     (text_size,) = struct.unpack_from(">h", record, topic_start + topic_size)
     rest = size - topic_start - topic_size - 2
     return f"properties of {text_size} bytes announced, {rest} are there"
-
-
-def _headers_at(data: Bytes, starts: Positions) -> NDArray[np.uint8]:
-    return pieces_at(data, starts, HEADER_SIZE)
 
 
 def _column(header: NDArray[np.uint8], dtype: str, at: int) -> NDArray[Any]:

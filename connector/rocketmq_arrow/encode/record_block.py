@@ -30,7 +30,6 @@ from rocketmq_arrow.decode.layout import (
 )
 from rocketmq_arrow.decode.property_scan import PropertyScan
 from rocketmq_arrow.encode.small_batches import (
-    SMALL_BODY_SIZE_MAX,
     FewRecords,
     lay_out_few,
     patch_record,
@@ -205,14 +204,13 @@ def block_from_batches(
     Raises CorruptRecordError if one of the bodies is torn, hostile or empty, and LocalProtocolError
     if topic, properties or the whole do not fit into records.
     """
-    topic_bytes = topic_field(topic)
     templates = [
         fixed_fields(topic, p.born_host, store_host, p.queue_index, p.sys_flag, p.born_ms)
         for p in parts
     ]
-    few = _few_of(parts, templates, topic_bytes)
+    few = lay_out_few([part.body for part in parts], templates, topic_field(topic))
     if few is not None:
-        return _block_of_few(few, topic), [len(each.sizes) for each in few]
+        return _block_of_few(few, topic), few.counts
     starts, sizes, counts, base = [], [], [], 0
     for part in parts:
         part_starts, part_sizes = entry_bounds(part.body, where=_BATCH)
@@ -222,7 +220,8 @@ def block_from_batches(
         sizes.append(part_sizes)
         counts.append(len(part_starts))
         base += len(part.body)
-    data = np.frombuffer(_joined([part.body for part in parts]), np.uint8)
+    bodies = parts[0].body if len(parts) == 1 else b"".join(part.body for part in parts)
+    data = np.frombuffer(bodies, np.uint8)
     header = np.repeat(
         np.frombuffer(b"".join(templates), np.uint8).reshape(len(parts), -1), counts, axis=0
     )
@@ -315,34 +314,14 @@ def _block(
     return RecordBlock(data, starts, sizes.astype(np.int32), tag_hashes, topic, text_starts)
 
 
-def _few_of(
-    parts: Sequence[BatchPart], templates: Sequence[bytes], topic_bytes: bytes
-) -> list[FewRecords] | None:
-    """The records of batches that are small all together; None if they are not, or not sound."""
-    if sum(len(part.body) for part in parts) > SMALL_BODY_SIZE_MAX:
-        return None
-    few = []
-    for part, template in zip(parts, templates, strict=True):
-        records = lay_out_few(part.body, template, topic_bytes)
-        if records is None:
-            return None
-        few.append(records)
-    return few
-
-
-def _block_of_few(few: Sequence[FewRecords], topic: str) -> RecordBlock:
-    sizes = np.array([size for each in few for size in each.sizes], np.int32)
-    text_sizes = np.array([size for each in few for size in each.text_sizes], np.int64)
-    tag_hashes = np.array([value for each in few for value in each.tag_hashes], np.int64)
+def _block_of_few(few: FewRecords, topic: str) -> RecordBlock:
+    data = np.frombuffer(bytearray().join(few.parts), np.uint8)
+    sizes = np.array(few.sizes, np.int32)
     ends = np.cumsum(sizes, dtype=np.int64)
-    data = few[0].data if len(few) == 1 else bytearray().join(each.data for each in few)
+    text_starts = ends - np.array(few.text_sizes, np.int64)
     return RecordBlock(
-        np.frombuffer(data, np.uint8), ends - sizes, sizes, tag_hashes, topic, ends - text_sizes
+        data, ends - sizes, sizes, np.array(few.tag_hashes, np.int64), topic, text_starts
     )
-
-
-def _joined(buffers: Sequence[Buffer]) -> Buffer:
-    return buffers[0] if len(buffers) == 1 else b"".join(buffers)
 
 
 def _put(buffer: Bytes, positions: Positions, values: NDArray[np.generic]) -> None:

@@ -7,8 +7,10 @@ sound is left to the vectorised way, which says what is wrong with it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from rocketmq_arrow.decode.layout import QUEUE_AT, QUEUE_OFFSET_AT, STORE_MS_AT, SYS_FLAG_AT
 from rocketmq_wire.hashes import java_hash
@@ -32,51 +34,61 @@ _OFFSETS: Final = struct.Struct(">qq")
 _TAGS_NAME: Final = f"{TAGS}{NAME_VALUE_SEPARATOR}".encode()
 
 
-class FewRecords(NamedTuple):
+@dataclass(slots=True)
+class FewRecords:
     """Records back to back, and what is known of each."""
 
-    data: bytearray
-    sizes: list[int]
-    tag_hashes: list[int]
-    text_sizes: list[int]
+    parts: list[bytes] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    tag_hashes: list[int] = field(default_factory=list)
+    text_sizes: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    """The number of records of each batch."""
 
 
-def lay_out_few(body: Buffer, template: bytes, topic_field: bytes) -> FewRecords | None:
-    """The records of a small batch; None if the body is not small, or not sound.
+def lay_out_few(
+    bodies: Sequence[Buffer], templates: Sequence[bytes], topic_field: bytes
+) -> FewRecords | None:
+    """The records of small batches; None if all bodies together are not small, or one not sound.
 
-    `template` is a record up to and with its body's size: what differs between records is zero.
+    A template is a record up to and with its body's size: what differs between records is zero.
     """
-    if len(body) > SMALL_BODY_SIZE_MAX:
+    if sum(map(len, bodies)) > SMALL_BODY_SIZE_MAX:
         return None
-    data = bytes(body)
+    few = FewRecords()
+    for body, template in zip(bodies, templates, strict=True):
+        if not _add_few(few, bytes(body), template, topic_field):
+            return None
+    return few
+
+
+def _add_few(few: FewRecords, data: bytes, template: bytes, topic_field: bytes) -> bool:
     # Around what is filled in: size, magic, CRC, queue, flag, and all up to the body's size.
     magic, queue, middle = template[4:8], template[12:16], template[20:-4]
     fixed_size = len(template) + len(topic_field)
-    parts: list[bytes] = []
-    sizes: list[int] = []
-    tag_hashes: list[int] = []
-    text_sizes: list[int] = []
+    parts, sizes, first = few.parts, few.sizes, len(few.sizes)
     position, total = 0, len(data)
     while position < total:
-        if total - position < ENTRY_SIZE_MIN or len(sizes) == _ENTRIES_MAX:
-            return None
+        if total - position < ENTRY_SIZE_MIN or len(sizes) - first == _ENTRIES_MAX:
+            return False
         entry_size, flag, body_size = _ENTRY_HEAD.unpack_from(data, position)
         end, body_end = position + entry_size, position + ENTRY_BODY_AT + body_size
         if body_size < 0 or end > total or body_end + 2 > end:
-            return None
+            return False
         (text_size,) = _SHORT.unpack_from(data, body_end)
         if body_end + 2 + text_size != end:
-            return None
+            return False
         size = fixed_size + body_size + 2 + text_size
         crc = body_crc(data[position + ENTRY_BODY_AT : body_end])
         parts += (_INT.pack(size), magic, _INT.pack(crc), queue, _INT.pack(flag), middle)
         # The body with its size, and the properties with theirs, are the same in both layouts.
         parts += (data[position + ENTRY_BODY_SIZE_AT : body_end], topic_field, data[body_end:end])
         sizes.append(size)
-        text_sizes.append(text_size)
-        tag_hashes.append(_tag_hash(data[body_end + 2 : end]))
+        few.text_sizes.append(text_size)
+        few.tag_hashes.append(_tag_hash(data[body_end + 2 : end]))
         position = end
-    return FewRecords(bytearray(b"".join(parts)), sizes, tag_hashes, text_sizes) if sizes else None
+    few.counts.append(len(sizes) - first)
+    return bool(total)
 
 
 def _tag_hash(text: bytes) -> int:

@@ -64,11 +64,11 @@ def test_few_messages_are_laid_out_as_many_are(entries, topic, born_host):
 
 def test_what_is_not_small_or_not_sound_is_left_to_the_vectorised_way():
     whole = encode_batch([BatchEntry(0, b"body", b"a\x01b\x02")] * 2)
-    assert lay_out_few(whole, bytes(88), b"\x01t") is not None
-    assert lay_out_few(b"", bytes(88), b"\x01t") is None
-    assert lay_out_few(encode_batch(FILLERS), bytes(88), b"\x01t") is None
+    assert lay_out_few([whole], [bytes(88)], b"\x01t") is not None
+    assert lay_out_few([b""], [bytes(88)], b"\x01t") is None
+    assert lay_out_few([encode_batch(FILLERS)], [bytes(88)], b"\x01t") is None
     large = encode_batch([BatchEntry(0, bytes(SMALL_BODY_SIZE_MAX), b"")])
-    assert lay_out_few(large, bytes(88), b"\x01t") is None
+    assert lay_out_few([large], [bytes(88)], b"\x01t") is None
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 16, 17, 18, 19, 24, 25])
@@ -77,4 +77,4 @@ def test_no_length_that_does_not_add_up_is_taken(at, value):
     whole = bytearray(encode_batch([BatchEntry(0, b"body", b"a\x01b\x02")] * 2))
     is_changed = whole[at] != value
     whole[at] = value
-    assert (lay_out_few(whole, bytes(88), b"\x01t") is None) is is_changed
+    assert (lay_out_few([whole], [bytes(88)], b"\x01t") is None) is is_changed
