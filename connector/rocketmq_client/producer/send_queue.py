@@ -90,24 +90,20 @@ class SendQueue:
         queue.waiting.append(item)
         return item.size
 
-    def next_request(self, now_ms: int) -> tuple[int, SendRequest] | None:
-        """Start a request, and return it with its index; None if there is none to send now."""
-        if len(self._in_flight) >= self._in_flight_max:
-            return None
+    def next_requests(self, now_ms: int) -> list[tuple[int, SendRequest]]:
+        """Start all requests that may be sent now, and return them with their indices."""
+        started = []
         for queue in self._queues.values():
-            is_free = queue.in_flight < self._per_queue_max and now_ms >= queue.not_before_ms
-            if queue.waiting and is_free:
+            while (
+                queue.waiting
+                and queue.in_flight < self._per_queue_max
+                and now_ms >= queue.not_before_ms
+                and len(self._in_flight) < self._in_flight_max
+            ):
                 item = queue.waiting.popleft()
                 queue.in_flight += 1
                 self._in_flight[item.index] = item
-                return item.index, item.request
-        return None
-
-    def next_requests(self, now_ms: int) -> list[tuple[int, SendRequest]]:
-        """Start all requests that may be sent now: they can travel together."""
-        started = []
-        while (one := self.next_request(now_ms)) is not None:
-            started.append(one)
+                started.append((item.index, item.request))
         return started
 
     def request(self, index: int) -> SendRequest:

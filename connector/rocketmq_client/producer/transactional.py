@@ -78,7 +78,7 @@ class TransactionProducer:
         self._producer = Producer(settings, group)
         self._lock = threading.Lock()
         self._checks = CheckService(
-            settings, group, topics, self._check, thread_count=check_threads
+            settings, group, topics, listener.check, thread_count=check_threads
         )
 
     def __enter__(self) -> TransactionProducer:
@@ -146,6 +146,3 @@ class TransactionProducer:
     def wait_known(self, timeout_seconds: float = 10.0) -> bool:
         """Wait until a broker knows this member; False after the time-out."""
         return self._checks.wait_known(timeout_seconds)
-
-    def _check(self, message: ReceivedMessage) -> Resolution:
-        return self._listener.check(message)

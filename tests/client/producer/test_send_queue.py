@@ -30,7 +30,7 @@ def sends_of(*messages, in_flight_max=8, per_queue=1, retry=SEND_1_S):
 
 def started(sends, now_ms=0):
     """Bodies of the requests to send now, with their indexes."""
-    return [(i, r.body) for i, r in iter(lambda: sends.next_request(now_ms), None)]
+    return [(index, request.body) for index, request in sends.next_requests(now_ms)]
 
 
 def test_one_request_a_queue_is_in_flight_at_a_time():
