@@ -24,12 +24,10 @@ from pyspark_rocketmq.jobs.arguments import (
     count,
     positive,
     source_options,
-    triggered,
 )
 from pyspark_rocketmq.jobs.preflight import files_in, queues_to_write, require_rows_fit
-from pyspark_rocketmq.jobs.progress import ask_at_sigterm, follow, plural, say
-from pyspark_rocketmq.jobs.rate_limit import at_rate
-from pyspark_rocketmq.jobs.resend import as_new_messages
+from pyspark_rocketmq.jobs.progress import plural, run_query, say
+from pyspark_rocketmq.jobs.resend import as_new_messages, at_rate
 from pyspark_rocketmq.jobs.session import job_session, refused_as, run_job
 from pyspark_rocketmq.sink.encoding.schema import sink_columns
 
@@ -119,18 +117,12 @@ def main(argv: list[str] | None = None) -> None:
     if args.keep_queues:
         names = queue_names(files.columns, frozenset(queue.broker for queue in queues))
         require_rows_fit(files, names, queues)
-    asked_to_end = ask_at_sigterm()
     writer = (
-        messages_of(spark, args, files, names)
-        .writeStream.format("rocketmq")
-        .options(**options)
-        .queryName("parquet_to_topic")
-        .option("checkpointLocation", args.checkpoint)
+        messages_of(spark, args, files, names).writeStream.format("rocketmq").options(**options)
     )
-    query = triggered(writer, args).start()
     rate = f" at {args.rate:,.0f} messages/s" if args.rate else ""
-    say(f"sending {args.input} to {args.topic}{rate}")
-    total = follow(query, asked_to_end)
+    doing = f"sending {args.input} to {args.topic}{rate}"
+    total = run_query(writer, "parquet_to_topic", args, doing)
     say(f"ended after {plural(total, 'message')}")
 
 

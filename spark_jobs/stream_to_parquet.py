@@ -13,21 +13,14 @@ from __future__ import annotations
 
 import argparse
 
-from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
-
-from pyspark_rocketmq import OffsetCommitListener
 from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_source_arguments,
     add_stream_arguments,
     stream_options,
-    triggered,
 )
-from pyspark_rocketmq.jobs.preflight import require_topics_to_read
-from pyspark_rocketmq.jobs.progress import ask_at_sigterm, follow, plural, say
-from pyspark_rocketmq.jobs.session import job_session, run_job
-from pyspark_rocketmq.options.parse import read_options
+from pyspark_rocketmq.jobs.progress import plural, run_query, say
+from pyspark_rocketmq.jobs.session import read_topics, run_job
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -45,35 +38,12 @@ def options_of(args: argparse.Namespace) -> dict[str, str]:
     return stream_options(args)
 
 
-def follows_group(options: dict[str, str]) -> bool:
-    """True when a group's offsets are to follow, whichever of its names the option goes by."""
-    return read_options(options).consumer.group is not None
-
-
-def start(messages: DataFrame, args: argparse.Namespace) -> StreamingQuery:
-    writer = (
-        messages.writeStream.format("parquet")
-        .queryName("stream_to_parquet")
-        .option("checkpointLocation", args.checkpoint)
-        .option("path", args.output)
-    )
-    return triggered(writer, args).start()
-
-
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
-    options = options_of(args)
-    has_group = follows_group(options)
-    spark = job_session("stream_to_parquet")
-    require_topics_to_read(spark, options, args.checkpoint)
-    messages = spark.readStream.format("rocketmq").options(**options).load()
-    if has_group:
-        # The source commits when it is asked for the next batch; this also after the last one.
-        spark.streams.addListener(OffsetCommitListener(options))
-    asked_to_end = ask_at_sigterm()
-    query = start(messages, args)
-    say(f"reading {args.topic} into {args.output}")
-    total = follow(query, asked_to_end)
+    messages = read_topics("stream_to_parquet", options_of(args), args.checkpoint)
+    writer = messages.writeStream.format("parquet").option("path", args.output)
+    doing = f"reading {args.topic} into {args.output}"
+    total = run_query(writer, "stream_to_parquet", args, doing)
     say(f"ended after {plural(total, 'message')}")
 
 

@@ -20,7 +20,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from pyspark_rocketmq import OffsetCommitListener
 from pyspark_rocketmq.jobs.arguments import (
     JobParser,
     add_source_arguments,
@@ -29,11 +28,9 @@ from pyspark_rocketmq.jobs.arguments import (
     microseconds_of,
     period,
     stream_options,
-    triggered,
 )
-from pyspark_rocketmq.jobs.preflight import require_topics_to_read
-from pyspark_rocketmq.jobs.progress import ask_at_sigterm, follow, plural, say
-from pyspark_rocketmq.jobs.session import job_session, run_job
+from pyspark_rocketmq.jobs.progress import plural, run_query, say
+from pyspark_rocketmq.jobs.session import read_topics, run_job
 
 _TIMES = {"stored": "storeTimestamp", "born": "bornTimestamp"}
 _COLUMNS = ("topic", "tags", "keys")
@@ -158,26 +155,13 @@ class LeftOut:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
-    options = stream_options(args)
-    listener = OffsetCommitListener(options) if args.group else None
-    spark = job_session("windowed_totals")
-    require_topics_to_read(spark, options, args.checkpoint)
-    if listener is not None:
-        spark.streams.addListener(listener)
-    messages = spark.readStream.format("rocketmq").options(**options).load()
-    asked_to_end = ask_at_sigterm()
-    writer = (
-        totals(messages, args)
-        .writeStream.format("parquet")
-        .outputMode("append")
-        .queryName("windowed_totals")
-        .option("checkpointLocation", args.checkpoint)
-        .option("path", args.output)
-    )
-    query = triggered(writer, args).start()
-    say(f"adding up {args.topic} in windows of {args.window} into {args.output}")
+    messages = read_topics("windowed_totals", stream_options(args), args.checkpoint)
+    writer = totals(messages, args).writeStream.format("parquet").outputMode("append")
+    doing = f"adding up {args.topic} in windows of {args.window} into {args.output}"
     left_out = LeftOut()
-    total = follow(query, asked_to_end, on_batch=left_out.add)
+    total = run_query(
+        writer.option("path", args.output), "windowed_totals", args, doing, left_out.add
+    )
     say(", ".join(filter(None, (f"ended after {plural(total, 'message')}", str(left_out)))))
 
 

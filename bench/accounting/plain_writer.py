@@ -14,8 +14,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_rocketmq.options.parse import write_options
-from pyspark_rocketmq.sink.encoding.layout import SinkPlan, WriteId
-from pyspark_rocketmq.sink.encoding.plan import sink_plan
+from pyspark_rocketmq.sink.encoding.plan import SinkPlan, WriteId, sink_plan
 from pyspark_rocketmq.sink.task import commit_write, write_task
 from rocketmq_wire.errors import RocketMQError
 

@@ -18,9 +18,8 @@ from pyspark_rocketmq.options.values import ReadOptions
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_rocketmq.read.batch_reader import BatchReader
+    from pyspark_rocketmq.read.batch_reader import BatchReader, LookupReader
     from pyspark_rocketmq.read.filtered_reader import FilteredReader
-    from pyspark_rocketmq.read.lookup_reader import LookupReader
     from pyspark_rocketmq.read.plan import ReadPlan
     from pyspark_rocketmq.sink.writers import BatchWriter, StreamWriter
     from pyspark_rocketmq.stream.reader import StreamReader
@@ -51,7 +50,7 @@ class RocketMQDataSource(DataSource):
 
         options = self._parsed.read(Use.BATCH)
         if options.message_key is not None or options.message_id is not None:
-            from pyspark_rocketmq.read.lookup_reader import LookupReader  # Keeps lookup light.
+            from pyspark_rocketmq.read.batch_reader import LookupReader  # Keeps lookup light.
 
             return LookupReader(options, self._plan(options, schema))
         if options.push_down == "once":

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from interop.brokers import our_broker, real_broker
-from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, WriteId
+from pyspark_rocketmq.sink.encoding.plan import SinkLayout, SinkPlan, WriteId
 from pyspark_rocketmq.sink.task import TaskWritten, write_task
 from rocketmq_client.settings import ConnectionSettings
 from support.real_cluster import run_program

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_rocketmq import DefaultSource
-from pyspark_rocketmq.read.partitions import TaskPartition
+from pyspark_rocketmq.read.task import TaskPartition
 from rocketmq_broker import Broker
 from support.loader import Loader
 

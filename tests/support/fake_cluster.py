@@ -109,6 +109,12 @@ class FakeCluster:
         self.clock = clock or FakeClock().clock
         self.is_closed = False
 
+    def __enter__(self) -> FakeCluster:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
     def broker_addresses(self) -> dict[str, str]:
         return {queue.broker: "x:1" for queue in self.world.queues}
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_rocketmq.sink.encoding.layout import SinkLayout, TransactionPlan, WriteId
+from pyspark_rocketmq.sink.encoding.plan import SinkLayout, TransactionPlan, WriteId
 from pyspark_rocketmq.sink.encoding.requests import SinkRequests
 from pyspark_rocketmq.sink.transactional.commit import (
     Commits,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pyspark_rocketmq.errors import GroupInUseError
@@ -28,9 +28,11 @@ _log = logging.getLogger("pyspark_rocketmq")
 RESEND_MS: Final = 5_000  # RemoteBrokerOffsetStore's own interval.
 
 
-def find_members(cluster: Cluster, group: str, topics: tuple[str, ...]) -> tuple[str, ...]:
-    """The group's live members, as far as the topics' brokers know them."""
-    return tuple(sorted({member for topic in topics for member in cluster.members(group, topic)}))
+def require_free(cluster: Cluster, group: str, topics: Iterable[str]) -> None:
+    """Raise GroupInUseError if the topics' brokers know live members of the group."""
+    members = {member for topic in topics for member in cluster.members(group, topic)}
+    if members:
+        raise GroupInUseError(group, tuple(sorted(members)))
 
 
 def to_commit(
@@ -83,13 +85,13 @@ class OffsetCommitter:
         Raises GroupInUseError.
         """
         try:
-            members = find_members(cluster, self._group, self._topics())
+            require_free(cluster, self._group, self._topics())
+        except GroupInUseError:
+            raise
         except RocketMQError as error:
             _log.warning("cannot tell yet whether group %s is in use: %s", self._group, error)
-            return
-        if members:
-            raise GroupInUseError(self._group, members)
-        self._is_alone = True
+        else:
+            self._is_alone = True
 
     def planned(self, ends: Mapping[QueueId, int]) -> None:
         """Note how far this query planned: committed offsets up to there are its own."""
@@ -179,9 +181,7 @@ class OffsetCommitter:
 
     def _commit(self, cluster: Cluster) -> None:
         if not self._is_alone:
-            members = find_members(cluster, self._group, self._topics())
-            if members:
-                raise GroupInUseError(self._group, members)
+            require_free(cluster, self._group, self._topics())
             self._is_alone = True
         wanted = {q: n for q, n in self._wanted.items() if q not in self._disowned}
         before = [queue for queue in wanted if queue in self._committed]

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_rocketmq.client_settings import connection_settings
-from pyspark_rocketmq.consumer_group.commit import find_members, to_commit
-from pyspark_rocketmq.errors import GroupInUseError, OptionError
+from pyspark_rocketmq.consumer_group.commit import require_free, to_commit
+from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.checks import require_connection
 from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.progress_report import source_progress
@@ -35,12 +36,36 @@ if TYPE_CHECKING:
         QueryProgressEvent,
         QueryStartedEvent,
         QueryTerminatedEvent,
+        StreamingQueryProgress,
     )
 
 _log = logging.getLogger("pyspark_rocketmq")
 
 
-class OffsetCommitListener(StreamingQueryListener):
+class ProgressListener(StreamingQueryListener):
+    """Notes the batches that Spark reports of one query, by its name or id, or of all."""
+
+    def __init__(self, query: str | None) -> None:
+        super().__init__()
+        self._query = query
+
+    @abstractmethod
+    def note(self, progress: StreamingQueryProgress) -> None:
+        """Note a batch that has ended."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None: ...
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        if self._query in (None, progress.name, str(progress.id)):
+            self.note(progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None: ...
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None: ...
+
+
+class OffsetCommitListener(ProgressListener):
     """`spark.streams.addListener(OffsetCommitListener(options))`, with the source's own options.
 
     It uses the connection, `group`, `commitOffsets` and the selection: it commits only selected
@@ -55,14 +80,14 @@ class OffsetCommitListener(StreamingQueryListener):
         *,
         also_unconfirmed: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(query)
         self._options = read_options(dict(options))
         require_connection(self._options)
         if self._options.consumer.group is None:
             raise OptionError(
                 "group", "is missing: name the group whose offsets are to be committed", "MISSING"
             )
-        self._group, self._query = self._options.consumer.group, query
+        self._group = self._options.consumer.group
         mode = self._options.consumer.commit_offsets
         # A member of its group commits by itself, and only the queues that it owns.
         self._is_active = not self._options.consumer.join_group and (
@@ -75,22 +100,15 @@ class OffsetCommitListener(StreamingQueryListener):
         self._ended: dict[str, dict[QueueId, int]] = {}
         """The committed end offsets of each query's last batch."""
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing was read yet."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+    def note(self, progress: StreamingQueryProgress) -> None:
         """Commit the batch; it is in the checkpoint, unless progress is tracked asynchronously."""
-        progress = event.progress
-        if not self._is_active or self._query not in (None, progress.name, str(progress.id)):
+        if not self._is_active:
             return
         ends: dict[QueueId, int] = {}
         for source in source_progress(progress):
             if not source.is_initial:
                 ends.update({q: offset for q, offset in source.end.items() if self._selects(q)})
         self._commit(str(progress.id), ends)
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """The last report came before this."""
@@ -122,11 +140,7 @@ class OffsetCommitListener(StreamingQueryListener):
         self, cluster: Cluster, wanted: Mapping[QueueId, int], before: dict[QueueId, int]
     ) -> None:
         if not self._is_alone:
-            members = find_members(
-                cluster, self._group, tuple(sorted({queue.topic for queue in wanted}))
-            )
-            if members:
-                raise GroupInUseError(self._group, members)
+            require_free(cluster, self._group, sorted({queue.topic for queue in wanted}))
             self._is_alone = True
         stored: dict[QueueId, int | None] = {}
         for queue, answer in cluster.committed_offsets(self._group, wanted).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import threading
@@ -9,13 +10,14 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from pyspark_rocketmq.jobs.arguments import triggered
 from pyspark_rocketmq.monitoring.progress_display import BatchSeen, Tally
 from rocketmq_wire.plural import plural
 
-__all__ = ["ask_at_sigterm", "follow", "plural", "say"]
+__all__ = ["ask_at_sigterm", "follow", "plural", "run_query", "say"]
 
 _POLL_S = 1
 
@@ -34,6 +36,21 @@ def ask_at_sigterm() -> threading.Event:
 
     signal.signal(signal.SIGTERM, ask)
     return asked_to_end
+
+
+def run_query(
+    writer: DataStreamWriter,
+    name: str,
+    args: argparse.Namespace,
+    doing: str,
+    on_batch: Callable[[StreamingQueryProgress], None] | None = None,
+) -> int:
+    """Start a job's query, say what it does and follow it to its end. As `follow`."""
+    asked_to_end = ask_at_sigterm()
+    named = writer.queryName(name).option("checkpointLocation", args.checkpoint)
+    query = triggered(named, args).start()
+    say(doing)
+    return follow(query, asked_to_end, on_batch)
 
 
 def follow(

@@ -1,15 +1,21 @@
-"""as_new_messages: rows that were read from topics -> rows to write as new messages."""
+"""Rows that were read from topics -> rows to write as new messages, at a rate."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from rocketmq_wire.records.properties import LIFECYCLE
 
 _GROUP: Final = "__SHARDINGKEY"
+# Pieces per second: more are steadier and cost more.
+_PIECES_A_SECOND: Final = 10
 _LIFE: Final = (*LIFECYCLE, _GROUP)
 
 
@@ -27,3 +33,35 @@ def as_new_messages(frame: DataFrame, **columns: Column) -> DataFrame:
         if "queueId" not in columns:
             kept["messageGroup"] = properties[_GROUP]
     return frame.select(*(column.alias(name) for name, column in (kept | columns).items()))
+
+
+def at_rate(frame: DataFrame, rows_per_second: float, tasks: int = 1) -> DataFrame:
+    """The same rows through `tasks` tasks, together at most `rows_per_second`.
+
+    Rows keep their order within a task. Fewer free cores than tasks make it slower, never faster.
+    """
+    if rows_per_second <= 0 or tasks < 1:
+        raise ValueError(f"no rate: {rows_per_second} rows a second in {tasks} tasks")
+    paced = partial(pace, rows_per_second / tasks)
+    return frame.coalesce(tasks).mapInArrow(paced, frame.schema)
+
+
+def pace(
+    rows_per_second: float,
+    batches: Iterable[pa.RecordBatch],
+    now_s: Callable[[], float] = time.monotonic,
+    sleep_s: Callable[[float], None] = time.sleep,
+) -> Iterator[pa.RecordBatch]:
+    """Yield each row when it is due; a pause of the consumer is not caught up."""
+    piece_rows = max(1, int(rows_per_second / _PIECES_A_SECOND))
+    due_s = now_s()
+    for batch in batches:
+        for first in range(0, batch.num_rows, piece_rows):
+            piece = batch.slice(first, piece_rows)
+            early_s = due_s - now_s()
+            if early_s > 0:
+                sleep_s(early_s)
+            else:
+                due_s = now_s()
+            due_s += piece.num_rows / rows_per_second
+            yield piece

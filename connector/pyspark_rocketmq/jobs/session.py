@@ -13,9 +13,12 @@ from contextlib import contextmanager
 from typing import Final, NoReturn
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_rocketmq.consumer_group.listener import OffsetCommitListener
 from pyspark_rocketmq.errors import JobError
+from pyspark_rocketmq.jobs.preflight import require_topics_to_read
+from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.source import RocketMQDataSource
 from rocketmq_wire.errors import RocketMQError
 
@@ -32,6 +35,22 @@ def job_session(name: str) -> SparkSession:
     if spark.conf.get("spark.submit.pyFiles", ""):
         spark.dataSource.register(RocketMQDataSource)
     return spark
+
+
+def read_topics(name: str, options: dict[str, str], checkpoint: str) -> DataFrame:
+    """The stream of a job, in its session. Raises what the source would raise, before it starts."""
+    has_group = follows_group(options)
+    spark = job_session(name)
+    require_topics_to_read(spark, options, checkpoint)
+    if has_group:
+        # The source commits when it is asked for the next batch; this also after the last one.
+        spark.streams.addListener(OffsetCommitListener(options))
+    return spark.readStream.format("rocketmq").options(**options).load()
+
+
+def follows_group(options: dict[str, str]) -> bool:
+    """True if a group's offsets are to follow, whichever of its names the option goes by."""
+    return read_options(options).consumer.group is not None
 
 
 def stop_session() -> None:

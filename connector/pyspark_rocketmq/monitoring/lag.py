@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
-
 from pyspark_rocketmq.client_settings import connection_settings
+from pyspark_rocketmq.consumer_group.listener import ProgressListener
 from pyspark_rocketmq.options.checks import require_connection
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import read_options
@@ -23,12 +22,7 @@ from rocketmq_wire.model import Bounds, QueueId
 from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-    )
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 _log = logging.getLogger("pyspark_rocketmq")
 
@@ -71,11 +65,8 @@ def measure_lag(progress: object, options: Mapping[str, str] | None = None) -> L
     require_connection(parsed)
     is_selected = selects(parsed)
     offsets = {queue: offset for queue, offset in offsets.items() if is_selected(queue)}
-    cluster = open_cluster(connection_settings(parsed.connection))
-    try:
+    with open_cluster(connection_settings(parsed.connection)) as cluster:
         return _fresh_lag(cluster, offsets, ends, time.time() * 1_000)
-    finally:
-        cluster.close()
 
 
 def measure_group_lag(options: Mapping[str, str]) -> Lag:
@@ -86,14 +77,11 @@ def measure_group_lag(options: Mapping[str, str]) -> Lag:
     """
     given = {**options, "startingOffsets": "group:earliest", "endingOffsets": "latest"}
     parsed = read_options(given, Use.BATCH)
-    cluster = open_cluster(connection_settings(parsed.connection))
-    try:
+    with open_cluster(connection_settings(parsed.connection)) as cluster:
         planned = plan_queues(cluster, parsed)
         offsets = {known.queue: known.start for known in planned}
         ends = {known.queue: known.end for known in planned}
         return _fresh_lag(cluster, offsets, ends, time.time() * 1_000)
-    finally:
-        cluster.close()
 
 
 def _fresh_lag(
@@ -129,7 +117,7 @@ def _lag(
     return Lag(queues)
 
 
-class LagListener(StreamingQueryListener):
+class LagListener(ProgressListener):
     """Measures the lag after every batch and hands it to `report`, or logs it.
 
     `spark.streams.addListener(LagListener(options))`. `query` is a query's name or id, to measure
@@ -142,32 +130,21 @@ class LagListener(StreamingQueryListener):
         report: Callable[[str, Lag], None] | None = None,
         query: str | None = None,
     ) -> None:
-        super().__init__()
-        self._options, self._query = options, query
+        super().__init__(query)
+        self._options = options
         self._report = report or _log_lag
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing was read yet."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        progress = event.progress
-        name = progress.name or str(progress.id)
-        if self._query not in (None, progress.name, str(progress.id)):
-            return
+    def note(self, progress: StreamingQueryProgress) -> None:
+        """Measure the lag after a batch, or when the query reports that it is idle."""
         if not source_progress(progress):
             return
+        name = progress.name or str(progress.id)
         try:
             lag = measure_lag(progress, self._options)
         except RocketMQError as error:
             _log.warning("query %s: lag is unknown: %s", name, error)
             return
         self._report(name, lag)
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing changed."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Nothing is left open."""
 
 
 def _log_lag(name: str, lag: Lag) -> None:

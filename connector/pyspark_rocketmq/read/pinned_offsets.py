@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark_rocketmq.client_settings import connection_settings
-from pyspark_rocketmq.consumer_group.commit import find_members
-from pyspark_rocketmq.errors import GroupInUseError, OptionError
+from pyspark_rocketmq.consumer_group.commit import require_free
+from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.checks import SELECTORS
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import read_options, spellings_of
@@ -97,14 +97,9 @@ class PinnedOffsets:
         ends: dict[QueueId, int] = {piece.queue: piece.end for piece in self.ranges}
         if not ends:
             return
-        cluster = open_cluster(connection_settings(options.connection))
-        try:
-            members = find_members(cluster, name, tuple(sorted({queue.topic for queue in ends})))
-            if members:
-                raise GroupInUseError(name, members)
+        with open_cluster(connection_settings(options.connection)) as cluster:
+            require_free(cluster, name, sorted({queue.topic for queue in ends}))
             act(cluster, name, ends)
-        finally:
-            cluster.close()
 
 
 def _commit(cluster: Cluster, group: str, ends: Mapping[QueueId, int]) -> None:
@@ -118,10 +113,7 @@ def pin_offsets(options: Mapping[str, str]) -> PinnedOffsets:
     """
     given = {key: str(text) for key, text in options.items()}
     parsed = read_options(given, Use.BATCH)
-    cluster = open_cluster(connection_settings(parsed.connection))
-    try:
+    with open_cluster(connection_settings(parsed.connection)) as cluster:
         queues = plan_queues(cluster, parsed)
-    finally:
-        cluster.close()
     ranges = tuple(OffsetRange(known.queue, known.start, known.end) for known in queues)
     return PinnedOffsets(given, ranges, len(divide(ranges, Split.of(parsed))))

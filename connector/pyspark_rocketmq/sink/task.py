@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pyspark_rocketmq.errors import NothingWrittenError
-from pyspark_rocketmq.sink.encoding.layout import SinkPlan, WriteId
+from pyspark_rocketmq.sink.encoding.plan import SinkPlan, WriteId
 from pyspark_rocketmq.sink.encoding.requests import SinkRequests
 from pyspark_rocketmq.sink.encoding.routes import RetryingQueues
 from pyspark_rocketmq.sink.encoding.send_back import send_back_rows

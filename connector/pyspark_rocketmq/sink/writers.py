@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
-from pyspark_rocketmq.sink.encoding.layout import SinkPlan, WriteId
+from pyspark_rocketmq.sink.encoding.plan import SinkPlan, WriteId
 
 if TYPE_CHECKING:
     import pyarrow as pa

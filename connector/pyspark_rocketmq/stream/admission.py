@@ -31,11 +31,11 @@ from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable as ReadAllAvailable
+    from pyspark.sql.streaming.datasource import ReadLimit as ReadLimit
+    from pyspark.sql.streaming.datasource import ReadMaxRows as ReadMaxRows
     from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
+        SupportsTriggerAvailableNow as SupportsTriggerAvailableNow,
     )
 else:
     try:
@@ -62,19 +62,6 @@ else:
         class SupportsTriggerAvailableNow:
             """Spark before 4.2 runs AvailableNow as one batch."""
 
-
-__all__ = [
-    "WAIT_MS",
-    "Backlog",
-    "OffsetAdmission",
-    "PopAdmission",
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxRows",
-    "SupportsTriggerAvailableNow",
-    "default_read_limit",
-    "warn_of_one_batch",
-]
 
 _log = logging.getLogger("pyspark_rocketmq")
 

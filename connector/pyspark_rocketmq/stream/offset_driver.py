@@ -22,7 +22,7 @@ from pyspark_rocketmq.planning.micro_batch import advance, ranges_between
 from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
 from pyspark_rocketmq.read.cluster_scan import find_first_store_times
-from pyspark_rocketmq.read.partitions import (
+from pyspark_rocketmq.read.task import (
     RangePartition,
     pause_garbage_collection,
     range_partitions,

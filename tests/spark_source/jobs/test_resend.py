@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from pyspark_rocketmq.jobs.rate_limit import at_rate, pace
-from pyspark_rocketmq.jobs.resend import _LIFE
+from pyspark_rocketmq.jobs.resend import _LIFE, at_rate, pace
 from pyspark_rocketmq.sink.encoding.requests import _ACTING
 from rocketmq_wire.records.properties import LITE_TOPIC
 

@@ -11,13 +11,13 @@ import pytest
 from pyspark_rocketmq.consumer_group import listener
 from pyspark_rocketmq.consumer_group.listener import OffsetCommitListener
 from pyspark_rocketmq.errors import GroupInUseError, OptionError
+from pyspark_rocketmq.jobs.session import follows_group
 from pyspark_rocketmq.monitoring import lag
 from pyspark_rocketmq.monitoring.lag import QueueLag, measure_lag
 from pyspark_rocketmq.planning.progress_report import source_progress
 from pyspark_rocketmq.read import pinned_offsets as pinning
 from pyspark_rocketmq.read.pinned_offsets import pin_offsets
 from rocketmq_wire.model import QueueId
-from spark_jobs.stream_to_parquet import follows_group
 from support.fake_cluster import FakeWorld
 
 A, B = (QueueId("orders", "broker-a", index) for index in range(2))

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.read.lookup_reader import LookupReader, join_neighbours
+from pyspark_rocketmq.read.batch_reader import LookupReader, join_neighbours
 from pyspark_rocketmq.source import RocketMQDataSource
 from rocketmq_broker import Broker
 from rocketmq_broker.config import BrokerConfig

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_rocketmq.planning.batch import BatchTask, QueueSlice
-from pyspark_rocketmq.read.partitions import TaskPartition, range_partitions
+from pyspark_rocketmq.read.task import TaskPartition, range_partitions
 from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.download.contract import ReadLimits, ReadSpec

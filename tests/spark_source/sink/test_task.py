@@ -18,8 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.options.parse import write_options
 from pyspark_rocketmq.sink import writers
-from pyspark_rocketmq.sink.encoding.layout import SinkLayout, SinkPlan, WriteId
-from pyspark_rocketmq.sink.encoding.plan import sink_plan
+from pyspark_rocketmq.sink.encoding.plan import SinkLayout, SinkPlan, WriteId, sink_plan
 from pyspark_rocketmq.sink.encoding.requests import SinkRequests
 from pyspark_rocketmq.sink.encoding.routes import RetryingQueues
 from pyspark_rocketmq.sink.task import TaskWritten, write_task

@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from pyspark_rocketmq.errors import DataLossError
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from pyspark_rocketmq.read.partitions import RangePartition
+from pyspark_rocketmq.read.task import RangePartition
 from pyspark_rocketmq.source import RocketMQDataSource
 from pyspark_rocketmq.stream.admission import ReadAllAvailable, ReadMaxRows
 from pyspark_rocketmq.stream.reader import StreamReader

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pyspark_rocketmq.errors import SinkRowError
-from pyspark_rocketmq.sink.encoding.layout import SinkLayout, WriteId
+from pyspark_rocketmq.sink.encoding.plan import SinkLayout, WriteId
 from pyspark_rocketmq.sink.encoding.queue_choice import (
     ANY,
     assign_queues,

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_rocketmq.errors import SinkRowError, SinkSchemaError
-from pyspark_rocketmq.sink.encoding.layout import SendBackPlan
+from pyspark_rocketmq.sink.encoding.plan import SendBackPlan
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.producer.send_backs import send_back_all
 from rocketmq_wire.errors import RowRefusedError

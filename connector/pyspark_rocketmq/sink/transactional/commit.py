@@ -24,7 +24,7 @@ from typing import Final, TypeVar
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pyspark_rocketmq.errors import ReplayError, UnfinishedTransactionError, WriteIdError
-from pyspark_rocketmq.sink.encoding.layout import TransactionPlan, WriteId
+from pyspark_rocketmq.sink.encoding.plan import TransactionPlan, WriteId
 from pyspark_rocketmq.sink.encoding.row_ids import WRITE_PROPERTY
 from pyspark_rocketmq.sink.transactional.decision_log import (
     Decision,

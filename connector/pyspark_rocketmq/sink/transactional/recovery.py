@@ -9,7 +9,7 @@ from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.parse import write_options
 from pyspark_rocketmq.options.values import WriteOptions
-from pyspark_rocketmq.sink.encoding.layout import TransactionPlan
+from pyspark_rocketmq.sink.encoding.plan import TransactionPlan
 from pyspark_rocketmq.sink.transactional.commit import Commits, DecisionChecks
 from pyspark_rocketmq.sink.transactional.decision_log import DecisionLog
 from rocketmq_client.cluster import open_cluster

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import DataType, LongType, MapType, StringType, StructField, StructType
 
 from pyspark_rocketmq.errors import NothingWrittenError, SinkRowError, SinkSchemaError
-from pyspark_rocketmq.sink.encoding.layout import SinkLayout, WriteId
+from pyspark_rocketmq.sink.encoding.plan import SinkLayout, WriteId
 from pyspark_rocketmq.sink.encoding.queue_choice import ANY, assign_queues
 from pyspark_rocketmq.sink.encoding.requests import SinkRequests, cut_batches
 from pyspark_rocketmq.sink.encoding.row_ids import digests

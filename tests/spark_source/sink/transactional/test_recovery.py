@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from pyspark_rocketmq.errors import UnfinishedTransactionError
-from pyspark_rocketmq.sink.encoding.layout import TransactionPlan
+from pyspark_rocketmq.sink.encoding.plan import TransactionPlan
 from pyspark_rocketmq.sink.transactional.commit import Commits, DecisionChecks, roll_back
 from pyspark_rocketmq.sink.transactional.decision_log import DecisionLog, unpack_half_messages
 from rocketmq_client.cluster import open_cluster
