@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.errors import raise_or_skip_loss
@@ -88,12 +88,20 @@ def drop_recreated_queues(
     return [piece for piece in ranges if piece.queue not in recreated]
 
 
+class OpenWatch(Protocol):
+    """Makes an end-offset watcher; brokers may hold its pulls for `hold_ms`."""
+
+    def __call__(
+        self, settings: ConnectionSettings, queues: tuple[QueueId, ...], *, hold_ms: int
+    ) -> EndOffsetWatcher: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """The driver's access to network and clock; tests pass their own."""
 
     open_cluster: Callable[[ConnectionSettings], Cluster] = open_cluster
-    open_watch: Callable[..., EndOffsetWatcher] = EndOffsetWatcher
+    open_watch: OpenWatch = EndOffsetWatcher
     now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
     sleep_ms: Callable[[int], None] = lambda ms: time.sleep(ms / 1_000)
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from rocketmq_client.errors import WatchDiedError
 from rocketmq_client.offsets.queue_ends import (
     ASK_TIMEOUT_MS,
+    HOLD_MS,
     EndPoll,
     PollTarget,
     QueueWatch,
@@ -47,10 +48,17 @@ class _Ask(NamedTuple):
 class EndOffsetWatcher:
     """Ends of queues, watched by a thread that starts with the first call."""
 
-    def __init__(self, settings: ConnectionSettings, queues: Iterable[QueueId] = ()) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        queues: Iterable[QueueId] = (),
+        *,
+        hold_ms: int = HOLD_MS,
+    ) -> None:
+        self._hold_ms = hold_ms
         self._transport: Transport = open_transport(settings)
         self._changed = threading.Condition()
-        self._watches = {queue: QueueWatch(queue) for queue in queues}
+        self._watches = {queue: QueueWatch(queue, hold_ms) for queue in queues}
         self._poll = EndPoll(self._watches)
         self._tickets: dict[int, QueueId | PollTarget] = {}
         """The requests in flight; only the thread uses it."""
@@ -65,7 +73,8 @@ class EndOffsetWatcher:
         with self._changed:
             wanted = tuple(dict.fromkeys(queues))
             self._watches = {
-                queue: self._watches.get(queue) or QueueWatch(queue) for queue in wanted
+                queue: self._watches.get(queue) or QueueWatch(queue, self._hold_ms)
+                for queue in wanted
             }
             self._poll.set_queues(wanted)
 

@@ -4,7 +4,7 @@ The end of a single queue is asked for when a caller wants to know it. While a c
 messages, a pull is held at the broker until one arrives; the end is known for as long as the pull
 is held. (Without a waiting caller no pull is held: a busy query asks for ends at every batch, and
 would receive each queue's next message twice.) A held pull that expires is sent again, also without
-a caller: one small request in `HOLD_MS` for an idle queue. After an arrival nothing is asked until
+a caller: one small request in `hold_ms` for an idle queue. After an arrival nothing is asked until
 the next caller.
 
 Many queues are polled, all at once and at most every 200 ms. One request for a topic's statistics
@@ -54,6 +54,8 @@ class QueueWatch:
     """The watch of one queue."""
 
     queue: QueueId
+    hold_ms: int = HOLD_MS
+    """How long a broker may hold a pull."""
     end: int | None = None
     state: WatchState = WatchState.STALE
     error: RocketMQError | None = None
@@ -75,8 +77,8 @@ class QueueWatch:
         if self.state is WatchState.HELD and self.end is not None:
             self._is_in_flight = True
             self._held_since_ms = now_ms
-            pull = PullMessages(READER_GROUP, self.queue, self.end, 1, suspend_ms=HOLD_MS)
-            return pull, HOLD_MS + _HOLD_GRACE_MS
+            pull = PullMessages(READER_GROUP, self.queue, self.end, 1, suspend_ms=self.hold_ms)
+            return pull, self.hold_ms + _HOLD_GRACE_MS
         if demand <= self._seen_demand and self.error is None:
             return None
         self._is_in_flight = True

@@ -32,7 +32,7 @@ def test_nothing_is_asked_without_demand():
 
 
 def test_the_end_is_asked_for_once_and_a_pull_is_held_there_while_a_caller_waits():
-    watch = QueueWatch(QUEUE)
+    watch = QueueWatch(QUEUE, hold_ms := HOLD_MS // 2)
     request, _ = asked(watch, 0, 1, is_awaited=False)
     assert request == GetMaxOffset(QUEUE)
     assert watch.next_request(0, 1) is None
@@ -42,8 +42,8 @@ def test_the_end_is_asked_for_once_and_a_pull_is_held_there_while_a_caller_waits
     assert watch.next_request(1, 1) is None
     pull, timeout_ms = asked(watch, 1, 1)
     assert isinstance(pull, PullMessages)
-    assert (pull.start, pull.suspend_ms, pull.count_max, pull.commit) == (42, HOLD_MS, 1, None)
-    assert timeout_ms > HOLD_MS + 5_000
+    assert (pull.start, pull.suspend_ms, pull.count_max, pull.commit) == (42, hold_ms, 1, None)
+    assert timeout_ms > hold_ms + 5_000
 
 
 def test_new_demand_asks_for_the_end_again_before_a_pull_is_held():
