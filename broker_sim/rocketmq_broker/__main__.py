@@ -48,7 +48,6 @@ class _WithoutPandas(MetaPathFinder):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a broker process."""
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="TOML file, see conf/broker.toml"
     )

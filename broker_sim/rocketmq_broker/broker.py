@@ -128,7 +128,6 @@ class Broker:
 
 
 def _result(future: Future[_T], what: str) -> _T:
-    """The result of the broker's thread."""
     try:
         return future.result(_START_SECONDS_MAX)
     except CancelledError:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rocketmq_broker import Broker
     from rocketmq_cli.support.broker_process import BrokerProcess
 
+H = TypeVar("H", bound="RocketMQ")
 _HANDLES: pytest.StashKey[list[RocketMQ]] = pytest.StashKey()
 _LOG_LINES = 30
 TIMEOUT_S = 120.0
@@ -62,8 +63,10 @@ def _log_section(handle: RocketMQ, most: int) -> tuple[str, str]:
     return title, "\n".join(lines) or "(it logged nothing)"
 
 
-def _register(request: pytest.FixtureRequest, handle: RocketMQ) -> None:
+def _reported(request: pytest.FixtureRequest, handle: H) -> H:
+    """A handle whose broker's log lines the report of a failure shows."""
     request.node.stash.setdefault(_HANDLES, []).append(handle)
+    return handle
 
 
 # --- brokers ------------------------------------------------------------------------------------
@@ -101,11 +104,9 @@ def rocketmq(
         from pytest_rocketmq.handle import RocketMQ
 
     broker, lines = _rocketmq_broker
-    label = request.node.name
-    with RocketMQ(
-        broker.name_server, lambda: broker.endpoints, label=label, log_lines=lines
-    ) as handle:
-        _register(request, handle)
+    where = broker.name_server, lambda: broker.endpoints
+    shared = RocketMQ(*where, label=request.node.name, log_lines=lines)
+    with _reported(request, shared) as handle:
         yield handle
 
 
@@ -122,8 +123,7 @@ def rocketmq_server(
     _rocketmq_process: BrokerProcess, request: pytest.FixtureRequest
 ) -> Iterator[RocketMQ]:
     """Like `rocketmq`, with a broker in a process of its own, shared by the session."""
-    with _process_handle(_rocketmq_process, request.node.name) as handle:
-        _register(request, handle)
+    with _reported(request, _process_handle(_rocketmq_process, request.node.name)) as handle:
         yield handle
 
 
@@ -159,8 +159,8 @@ def rocketmq_noproc(request: pytest.FixtureRequest) -> Iterator[RocketMQ]:
             "rocketmq_noproc needs a cluster: give --rocketmq-name-server HOST:PORT, "
             "rocketmq_name_server in the ini file, or NAMESRV_ADDR"
         )
-    with RocketMQ(where, None, label=request.node.name, deletes_topics=True) as handle:
-        _register(request, handle)
+    existing = RocketMQ(where, None, label=request.node.name, deletes_topics=True)
+    with _reported(request, existing) as handle:
         yield handle
 
 
@@ -177,12 +177,9 @@ def rocketmq_factory(
 
         def make(*, process: bool = False, **settings: Any) -> RocketMQ:
             folder = tmp_path_factory.mktemp("rocketmq")
-            if process:
-                handle = stack.enter_context(_own_process(stack, folder, request, settings))
-            else:
-                handle = stack.enter_context(_own_broker(stack, folder, request, settings))
-            _register(request, handle)
-            return handle
+            begin = _own_process if process else _own_broker
+            own = begin(stack, folder, request, settings)
+            return stack.enter_context(_reported(request, own))
 
         yield make
 
@@ -231,9 +228,8 @@ def rocketmq_faults(
 
     process = BrokerProcess(tmp_path_factory.mktemp("rocketmq"), "--verbose")
     process.start()
-    faults = RocketMQFaults(process, label=request.node.name)
+    faults = _reported(request, RocketMQFaults(process, label=request.node.name))
     with faults:
-        _register(request, faults)
         yield faults
 
 

@@ -52,17 +52,14 @@ class Finding(NamedTuple):
 
 
 def ok(what: str, found: str) -> Finding:
-    """The check passed."""
     return Finding("ok  ", what, found)
 
 
 def note(what: str, found: str, remedy: str = "") -> Finding:
-    """The check passed, with a remark."""
     return Finding("note", what, found, remedy)
 
 
 def fail(what: str, found: str, remedy: str) -> Finding:
-    """The check failed."""
     return Finding("FAIL", what, found, remedy)
 
 

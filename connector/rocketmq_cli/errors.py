@@ -23,8 +23,6 @@ _LINES_NAMED = 5
 
 @dataclass(eq=False, repr=False)
 class MessageNotFoundError(RocketMQError):
-    """There is no such message."""
-
     what: str
 
     def __str__(self) -> str:

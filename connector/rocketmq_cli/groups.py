@@ -121,7 +121,6 @@ class Members:
         return f"{self.consume_type}, {self.message_model.lower()}; subscribed to {topics or '-'}"
 
     def as_records(self) -> Sequence[Mapping[str, str]]:
-        """A record a member."""
         return [
             {"member": client, "address": address, "language": language}
             for client, (address, language) in sorted(self.clients.items())
@@ -223,11 +222,6 @@ def _wanted(target: Target, bounds: Bounds, committed: int | None, searched: int
         assert target.shift is not None
         wanted = (bounds.start if committed is None else committed) + target.shift
     return min(max(wanted, bounds.start), bounds.end)
-
-
-def move_stored(cluster: Cluster, group: str, offsets: Mapping[QueueId, int]) -> None:
-    """Commit the offsets of a group without members."""
-    raise_first(cluster.commit(group, offsets))
 
 
 def move_online(

@@ -23,7 +23,6 @@ from rocketmq_wire.errors import RocketMQError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
     args = parse(sys.argv[1:] if argv is None else argv)
     return _guarded(lambda: args.run(args))
 

@@ -52,7 +52,6 @@ class GrpcLimits:
 
 
 def server_options(limits: GrpcLimits) -> list[tuple[str, int | str]]:
-    """The channel arguments of the server."""
     return [
         ("grpc.max_receive_message_length", limits.message_size_max),
         # The broker chooses the size: a chunk has a few MiB at most, or is one message of any size.

@@ -26,7 +26,6 @@ _TITLES = titles_of(
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `bench`."""
     parser = add_verb(
         verbs,
         "bench",

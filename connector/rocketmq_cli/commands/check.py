@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `check`."""
     parser = add_verb(
         verbs,
         "check",

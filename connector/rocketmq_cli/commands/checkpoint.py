@@ -33,7 +33,6 @@ class _Sources(NamedTuple):
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `checkpoint` with its own verb."""
     actions = add_noun(verbs, "checkpoint", "rmq checkpoint show /data/checkpoints/orders")
     parser = add_verb(
         actions,

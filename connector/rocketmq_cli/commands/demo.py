@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_verb
-from rocketmq_cli.terminal.output import format_table
+from rocketmq_cli.terminal.output import Record, show, titles_of
 from rocketmq_cli.usage import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ _LAG_TIMEOUT_S = 10
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `demo`."""
     parser = add_verb(
         verbs,
         "demo",
@@ -181,57 +180,42 @@ def _follow(query: StreamingQuery, orders: OrderStream) -> None:
 
 
 def _show_result(spark: SparkSession) -> None:
-    rows = spark.table("totals").orderBy("product").collect()
+    rows = [row.asDict() for row in spark.table("totals").orderBy("product").collect()]
     print()
-    print(
-        format_table(
-            ("product", "orders", "pieces", "amount"),
-            [
-                (
-                    row["product"],
-                    f"{row['orders']:,}",
-                    f"{row['pieces']:,}",
-                    f"{row['amount']:,.2f}",
-                )
-                for row in rows
-            ],
-        )
+    show(
+        [{**row, "amount": f"{row['amount']:,.2f}"} for row in rows],
+        titles_of("product", "orders", "pieces", "amount"),
+        as_json=False,
     )
 
 
 def _show_committed_offsets(name_server: str) -> None:
     """Print the group's committed offsets at the broker, which any RocketMQ tool can read."""
+    from rocketmq_cli.groups import group_offsets
     from rocketmq_client.cluster import open_cluster
     from rocketmq_client.settings import ConnectionSettings
 
     with open_cluster(ConnectionSettings(name_servers=(name_server,))) as cluster:
-        queues = cluster.queues(TOPIC)
-        ends = {queue: stat.end for queue, stat in cluster.topic_stats(TOPIC).items()}
         give_up_at = time.monotonic() + _LAG_TIMEOUT_S
         while True:
-            stored = cluster.committed_offsets(GROUP, queues)
-            committed = {
-                queue: offset if isinstance(offset, int) else 0 for queue, offset in stored.items()
-            }
-            lag = sum(ends[queue] - committed[queue] for queue in queues)
+            offsets = group_offsets(cluster, GROUP, TOPIC).queues
+            lag = sum(at.lag for at in offsets.values())
             # The query commits a batch when it plans the next one, shortly after the batch.
-            if lag == 0 or time.monotonic() > give_up_at:
+            if (lag == 0 and len(offsets) == QUEUES) or time.monotonic() > give_up_at:
                 break
             time.sleep(_POLL_S)
-    print()
-    rows = [
-        (
-            f"{queue.broker}/{queue.index}",
-            f"{committed[queue]:,}",
-            f"{ends[queue]:,}",
-            f"{ends[queue] - committed[queue]:,}",
-        )
-        for queue in queues
+    print(f"\ngroup {GROUP!r} at the broker: lag {lag:,}")
+    records: list[Record] = [
+        {
+            "queue": f"{queue.broker}/{queue.index}",
+            "committed": at.consumer_offset,
+            "end": at.broker_offset,
+            "lag": at.lag,
+        }
+        for queue, at in sorted(offsets.items())
     ]
-    print(f"group {GROUP!r} at the broker: lag {lag:,}")
-    print(format_table(("queue", "committed", "end", "lag"), rows))
-    print()
-    sys.stdout.flush()
+    show(records, titles_of("queue", "committed", "end", "lag"), as_json=False)
+    print(flush=True)
 
 
 def _print(text: str) -> None:

@@ -33,7 +33,6 @@ _TITLES = titles_of("group", "messages", waiting="not replayed", newest="newest"
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `dlq` with its own verbs."""
     actions = add_noun(verbs, "dlq", "rmq dlq list")
     listed = add_verb(
         actions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.usage import EXIT_FAILED, UsageError
@@ -28,7 +28,6 @@ repaired; 2 the command line is wrong
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `fsck`."""
     parser = add_verb(
         verbs,
         "fsck",
@@ -52,7 +51,6 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify and report; repair with --repair."""
     from rocketmq_broker.storage.disk.config_files import damaged_configs
     from rocketmq_broker.storage.disk.files import OsFiles
     from rocketmq_broker.storage.recovery.recover import LOCK_NAME
@@ -88,24 +86,33 @@ def run(args: argparse.Namespace) -> int:
         line.close()
         lock.close()
     is_repaired = bool(args.repair and plan is not None and not plan.is_empty)
+    result = _Result(args.directory, found, plan, configs, is_repaired)
     if args.json:
-        shown = _as_json(found, plan, configs, is_repaired=is_repaired)
-        print(json.dumps(shown, ensure_ascii=False))
+        print(json.dumps(_as_json(result), ensure_ascii=False))
     else:
-        _print(args.directory, found, plan, configs, is_repaired=is_repaired)
-    is_sound = found.is_sound and plan is None
-    return 0 if (is_sound or is_repaired) and not configs else EXIT_FAILED
+        _print(result)
+    return 0 if (result.is_sound or is_repaired) and not configs else EXIT_FAILED
 
 
-def _as_json(
-    found: Inspection,
-    plan: RepairPlan | None,
-    configs: list[ConfigFileError],
-    *,
-    is_repaired: bool,
-) -> dict[str, object]:
+class _Result(NamedTuple):
+    """A verified directory, with the plan of its repair if it is damaged."""
+
+    directory: str
+    found: Inspection
+    plan: RepairPlan | None
+    configs: list[ConfigFileError]
+    is_repaired: bool
+
+    @property
+    def is_sound(self) -> bool:
+        """True if the messages are sound; a configuration file may be damaged."""
+        return self.found.is_sound and self.plan is None
+
+
+def _as_json(result: _Result) -> dict[str, object]:
+    found, plan, configs = result.found, result.plan, result.configs
     return {
-        "sound": found.is_sound and plan is None and not configs,
+        "sound": result.is_sound and not configs,
         "logStart": found.log_start,
         "logEnd": found.log_end,
         "verifiedBytes": found.verified_size,
@@ -119,21 +126,15 @@ def _as_json(
             for (topic, index), ranges in sorted(found.damaged.items())
             for start, end in ranges
         ],
-        "repaired": is_repaired,
+        "repaired": result.is_repaired,
         "repair": None if plan is None or plan.is_empty else plan.report(),
     }
 
 
-def _print(
-    directory: str,
-    found: Inspection,
-    plan: RepairPlan | None,
-    configs: list[ConfigFileError],
-    *,
-    is_repaired: bool,
-) -> None:
+def _print(result: _Result) -> None:
     from rocketmq_broker.storage.repair.inspection import describe
 
+    directory, found, plan, configs, is_repaired = result
     print(f"log        {found.log_start} to {found.log_end}")
     print(f"checksums  {found.verified_size} bytes compared")
     if found.is_rebuilding:
@@ -145,7 +146,7 @@ def _print(
     for each in configs:
         # A repair has no source to restore them from.
         print(f"config     {each}")
-    if found.is_sound and plan is None:
+    if result.is_sound:
         _print_sound(directory, found, configs)
         return
     lines = [f"damage     {problem}" for problem in found.problems]

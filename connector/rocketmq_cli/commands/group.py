@@ -34,7 +34,6 @@ _MOVE_TITLES = titles_of(
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `group` with its own verbs."""
     actions = add_noun(verbs, "group", "rmq group describe billing")
     create = add_verb(
         actions,
@@ -68,6 +67,22 @@ def add_parser(verbs: Verbs) -> None:
     )
     describe.add_argument("group")
     describe.add_argument("--topic", help="only this topic")
+    reset = _add_reset(actions)
+    delete = add_verb(
+        actions,
+        "delete",
+        _delete,
+        "  rmq group delete billing\n  rmq group delete billing --yes --json",
+        summary="delete a group and its offsets",
+    )
+    delete.add_argument("group")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    for parser in (create, listed, describe, reset, delete):
+        add_json_option(parser)
+        add_connection_options(parser)
+
+
+def _add_reset(actions: Verbs) -> argparse.ArgumentParser:
     reset = add_verb(
         actions,
         "reset-offsets",
@@ -88,18 +103,7 @@ def add_parser(verbs: Verbs) -> None:
     target.add_argument("--shift", type=int, metavar="N", help="N messages forward, or back (-N)")
     reset.add_argument("--queue", type=int, metavar="INDEX", help="only queues of this index")
     reset.add_argument("--execute", action="store_true", help="move the group (default: only show)")
-    delete = add_verb(
-        actions,
-        "delete",
-        _delete,
-        "  rmq group delete billing\n  rmq group delete billing --yes --json",
-        summary="delete a group and its offsets",
-    )
-    delete.add_argument("group")
-    delete.add_argument("--yes", action="store_true", help="do not ask")
-    for parser in (create, listed, describe, reset, delete):
-        add_json_option(parser)
-        add_connection_options(parser)
+    return reset
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -180,7 +184,7 @@ def _exit_code(problem: RocketMQError | None) -> int:
 
 
 def _reset(args: argparse.Namespace) -> int:
-    from rocketmq_cli.groups import Target, move_online, move_stored, plan_move
+    from rocketmq_cli.groups import Target, move_online, plan_move
 
     target = Target.parse(args.to, args.to_offset, args.shift, now_ms=time.time_ns() // 1_000_000)
     with open_from(args) as cluster:
@@ -209,7 +213,7 @@ def _reset(args: argparse.Namespace) -> int:
                 cluster, args.group, target, moves, index=args.queue, member_count=len(members)
             )
         else:
-            move_stored(cluster, args.group, {move.queue: move.wanted for move in moves})
+            raise_first(cluster.commit(args.group, {move.queue: move.wanted for move in moves}))
     if not args.json:
         print(f"group {args.group} was moved")
     return 0

@@ -22,7 +22,6 @@ _TITLES = titles_of(
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `lag`."""
     parser = add_verb(
         verbs,
         "lag",

@@ -19,7 +19,6 @@ _GROUP = "rmq-message"
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `message` with its own verb."""
     actions = add_noun(verbs, "message", "rmq message get orders --key order-42")
     get = add_verb(
         actions,

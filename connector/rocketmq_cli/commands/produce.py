@@ -27,7 +27,6 @@ _JSON_LINE_SIZE_MAX = 32 << 20
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `produce`."""
     parser = add_verb(
         verbs,
         "produce",

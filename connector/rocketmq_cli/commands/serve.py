@@ -18,7 +18,6 @@ _PAGE_HOST = "127.0.0.1"
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `serve`, with the options of a broker process."""
     from rocketmq_broker import __main__ as broker
 
     parser = add_verb(
@@ -42,7 +41,6 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal stops the broker."""
     from rocketmq_broker import __main__ as broker
 
     if args.ui is None:

@@ -22,7 +22,6 @@ _LINE = r"%s\n"
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `tail`."""
     parser = add_verb(
         verbs,
         "tail",

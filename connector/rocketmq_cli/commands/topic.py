@@ -41,8 +41,40 @@ _TITLES = titles_of("broker", "queue", "start", "end", "messages", "newest")
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `topic` with its own verbs."""
     actions = add_noun(verbs, "topic", "rmq topic create orders --queues 16")
+    changes = _add_changes(actions)
+    listed = add_verb(
+        actions,
+        "list",
+        _list,
+        "  rmq topic list\n  rmq topic list --all --json",
+        summary="print the topics' names, one a line",
+    )
+    all_help = "RocketMQ's own topics, too, and PYSPARK_DECISIONS of transactional writes"
+    listed.add_argument("--all", action="store_true", help=all_help)
+    describe = add_verb(
+        actions,
+        "describe",
+        _describe,
+        "  rmq topic describe orders\n  rmq topic describe orders --json",
+        summary="show a topic's queues with their bounds",
+    )
+    describe.add_argument("topic")
+    delete = add_verb(
+        actions,
+        "delete",
+        _delete,
+        "  rmq topic delete orders\n  rmq topic delete orders --yes --json",
+        summary="delete a topic and all its messages",
+    )
+    delete.add_argument("topic")
+    delete.add_argument("--yes", action="store_true", help="do not ask")
+    for parser in (*changes, listed, describe, delete):
+        add_json_option(parser)
+        add_connection_options(parser)
+
+
+def _add_changes(actions: Verbs) -> Sequence[argparse.ArgumentParser]:
     create = add_verb(
         actions,
         "create",
@@ -73,41 +105,14 @@ def add_parser(verbs: Verbs) -> None:
     alter.add_argument("topic")
     alter.add_argument("--queues", type=int, metavar="N", help="queues per broker")
     alter.add_argument("--permission", choices=_PERMISSIONS)
-    for parser in (create, alter):
+    changes = (create, alter)
+    for parser in changes:
         parser.add_argument("--broker", help="only on this broker (default: on every one)")
         add_attribute_option(parser)
         parser.add_argument(
             "--shrink", action="store_true", help="even if that hides queues and their messages"
         )
-    listed = add_verb(
-        actions,
-        "list",
-        _list,
-        "  rmq topic list\n  rmq topic list --all --json",
-        summary="print the topics' names, one a line",
-    )
-    all_help = "RocketMQ's own topics, too, and PYSPARK_DECISIONS of transactional writes"
-    listed.add_argument("--all", action="store_true", help=all_help)
-    describe = add_verb(
-        actions,
-        "describe",
-        _describe,
-        "  rmq topic describe orders\n  rmq topic describe orders --json",
-        summary="show a topic's queues with their bounds",
-    )
-    describe.add_argument("topic")
-    delete = add_verb(
-        actions,
-        "delete",
-        _delete,
-        "  rmq topic delete orders\n  rmq topic delete orders --yes --json",
-        summary="delete a topic and all its messages",
-    )
-    delete.add_argument("topic")
-    delete.add_argument("--yes", action="store_true", help="do not ask")
-    for parser in (create, alter, listed, describe, delete):
-        add_json_option(parser)
-        add_connection_options(parser)
+    return changes
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -166,7 +171,6 @@ def _carry_out(
     wanted: Mapping[str, TopicConfig],
     before: Mapping[str, TopicConfig],
 ) -> int:
-    """Change what is given, broker by broker."""
     require_positive("--queues", args.queues)
     if args.queues is not None and not args.shrink:
         _refuse_to_shrink(args, [before[name] for name in wanted if name in before])

@@ -19,7 +19,6 @@ _PARENT_POLL_S = 0.5
 
 
 def add_parser(verbs: Verbs) -> None:
-    """Add `ui`."""
     parser = add_verb(
         verbs,
         "ui",
@@ -41,7 +40,6 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def port_number(text: str) -> int:
-    """Parse the number of a port."""
     try:
         port = int(text)
     except ValueError:

@@ -50,8 +50,6 @@ class QueueTarget(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A message to send."""
-
     message: Message
     target: QueueTarget
     size: int

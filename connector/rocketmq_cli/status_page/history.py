@@ -40,7 +40,6 @@ class Sample:
     problems: tuple[str, ...] = ()
 
     def message_count(self, topic: str) -> int:
-        """The number of messages in a topic."""
         return sum(stat.end - stat.start for stat in self.topics.get(topic, {}).values())
 
     def lag(self, group: str, topic: str | None = None) -> int:
@@ -53,8 +52,6 @@ class Sample:
 
 
 class Point(NamedTuple):
-    """A value at a moment."""
-
     time_ms: int
     value: float
 
@@ -74,7 +71,6 @@ class Series:
         self._values.append(value)
 
     def points(self) -> list[Point]:
-        """All values with their times."""
         return list(map(Point, self._times, self._values))
 
     def value_at(self, time_ms: int) -> float | None:

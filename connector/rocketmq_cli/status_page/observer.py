@@ -38,11 +38,9 @@ class Observer:
         self._thread = threading.Thread(target=self._run, name="rmq-status-page", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread and wait for its end."""
         self._stopped.set()
         self._thread.join(_STOP_TIMEOUT_S)
 

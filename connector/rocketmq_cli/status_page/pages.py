@@ -29,8 +29,6 @@ _POINTS_MAX: Final = 240
 
 
 class Html(NamedTuple):
-    """Text that is already HTML."""
-
     text: str
 
 
@@ -63,17 +61,16 @@ def overview(history: History, interval_s: float) -> str:
         "<h2>Brokers</h2>",
         table(("broker", "cluster", "address", "state", "version"), brokers),
         "<h2>Groups furthest behind</h2>",
-        table(("group", "lag"), [(group_link(name), lag) for lag, name in furthest]),
+        table(("group", "lag"), [(_link("groups", name), lag) for lag, name in furthest]),
     ]
     return page("Overview", "".join(parts), interval_s)
 
 
 def topics(history: History, interval_s: float) -> str:
-    """Every topic with its messages."""
     sample = history.newest or Sample(0)
     rows = [
         (
-            topic_link(name),
+            _link("topics", name),
             len(queues),
             sample.message_count(name),
             _rate(history.rate_in_now(name)),
@@ -95,7 +92,7 @@ def topic(history: History, name: str, interval_s: float) -> str | None:
         for q, stat in sorted(sample.topics[name].items())
     ]
     readers = [
-        (group_link(group), sample.lag(group, name))
+        (_link("groups", group), sample.lag(group, name))
         for group, offsets in sorted(sample.groups.items())
         if any(queue.topic == name for queue in offsets)
     ]
@@ -114,11 +111,10 @@ def topic(history: History, name: str, interval_s: float) -> str | None:
 
 
 def groups(history: History, interval_s: float) -> str:
-    """Every group with its lag."""
     sample = history.newest or Sample(0)
     rows = [
         (
-            group_link(name),
+            _link("groups", name),
             ", ".join(sorted({queue.topic for queue in offsets})),
             sample.lag(name),
             _rate(history.rate_out_now(name)),
@@ -136,7 +132,7 @@ def group(history: History, name: str, interval_s: float) -> str | None:
         return None
     rows = [
         (
-            topic_link(q.topic),
+            _link("topics", q.topic),
             q.broker,
             q.index,
             at.consumer_offset,
@@ -196,12 +192,10 @@ def messages(
 
 
 def missing(what: str) -> str:
-    """The answer for an unknown page, topic or group."""
     return page("Not found", f"<h1>Not found</h1><p>There is no {escape(what)} here.</p>", None)
 
 
 def page(title: str, content: str, refresh_s: float | None) -> str:
-    """A page with header and navigation around its content."""
     refresh = note = ""
     if refresh_s is not None:
         # With 0 a browser would reload the page in a loop.
@@ -237,14 +231,9 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[Cell | Html]]) -> str:
     return f'<div class="scroll"><table><tr>{head}</tr>{lines}</table></div>{more}'
 
 
-def topic_link(name: str) -> Html:
-    """A topic's name with a link to its page."""
-    return Html(f'<a href="/topics/{quote(name, safe="")}">{escape(name)}</a>')
-
-
-def group_link(name: str) -> Html:
-    """A group's name with a link to its page."""
-    return Html(f'<a href="/groups/{quote(name, safe="")}">{escape(name)}</a>')
+def _link(kind: str, name: str) -> Html:
+    """The name of a topic or group with a link to its page."""
+    return Html(f'<a href="/{kind}/{quote(name, safe="")}">{escape(name)}</a>')
 
 
 def _cell(kind: str, value: Cell | Html, is_number: bool) -> str:

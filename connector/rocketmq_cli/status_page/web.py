@@ -54,8 +54,6 @@ _DIGITS_MAX: Final = 19
 
 
 class Answer(NamedTuple):
-    """An HTTP response."""
-
     content: str
     kind: str = _HTML
     status: HTTPStatus = HTTPStatus.OK
@@ -101,13 +99,22 @@ class StatusPage:
         with self.observer.lock:
             return self._seen(parts.path, now_ms)
 
-    def _messages(self, query: Mapping[str, str]) -> Answer:
-        problem = wrong_number(query)
+    def _messages(self, wanted: Mapping[str, str]) -> Answer:
+        """The messages by key, or by queue and offset; else the newest of every queue."""
+        found: Sequence[Mapping[str, Cell]] = ()
+        status = HTTPStatus.OK
+        problem = wrong_number(wanted)
         if problem is not None:
-            return Answer(pages.messages(query, (), problem), status=HTTPStatus.BAD_REQUEST)
-        found = browse(self._settings, query)
-        status = HTTPStatus.NOT_FOUND if found.is_missing else HTTPStatus.OK
-        return Answer(pages.messages(query, found.messages, found.problem), status=status)
+            status = HTTPStatus.BAD_REQUEST
+        elif wanted.get("topic", "").strip():
+            try:
+                with open_cluster(self._settings) as cluster:
+                    found = browse(cluster, wanted)
+            except (TopicNotFoundError, UsageError) as error:
+                problem, status = str(error), HTTPStatus.NOT_FOUND
+            except RocketMQError as error:
+                problem = str(error)
+        return Answer(pages.messages(wanted, found, problem), status=status)
 
     def _seen(self, path: str, now_ms: int) -> Answer:
         history, every_s = self.observer.history, self.observer.interval_s
@@ -202,15 +209,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: pages refresh themselves all the time."""
 
 
-class Browsed(NamedTuple):
-    """Messages, or the reason why there are none."""
-
-    messages: Sequence[Mapping[str, Cell]] = ()
-    problem: str | None = None
-    is_missing: bool = False
-    """True if the requested topic or queue does not exist."""
-
-
 def wrong_number(wanted: Mapping[str, str]) -> str | None:
     """Describe a wrong queue or offset of the request; None if both are right."""
     for name in ("queue", "offset"):
@@ -221,47 +219,23 @@ def wrong_number(wanted: Mapping[str, str]) -> str | None:
     return None
 
 
-def browse(settings: ConnectionSettings, wanted: Mapping[str, str]) -> Browsed:
-    """Find messages by key, or by queue and offset; else the newest of every queue.
-
-    The caller has checked the numbers in `wanted`.
-    """
-    topic = wanted.get("topic", "").strip()
-    if not topic:
-        return Browsed()
-    queue, offset = wanted.get("queue", "").strip(), wanted.get("offset", "").strip()
-    try:
-        with open_cluster(settings) as cluster:
-            key = wanted.get("key", "").strip()
-            if key:
-                return Browsed(_by_key(cluster, topic, key))
-            found = _by_queue(
-                cluster, topic, int(queue) if queue else None, int(offset) if offset else None
-            )
-            return Browsed(found)
-    except (TopicNotFoundError, UsageError) as error:
-        return Browsed(problem=str(error), is_missing=True)
-    except RocketMQError as error:
-        return Browsed(problem=str(error))
-
-
-def _by_key(cluster: Cluster, topic: str, key: str) -> Sequence[Mapping[str, Cell]]:
-    found = find_by_id(cluster, topic, key, _SHOWN_MAX)
-    found = found or find_by_key(cluster, topic, key, _SHOWN_MAX)
-    return [message_record(broker, message) for broker, message in found]
-
-
-def _by_queue(
-    cluster: Cluster, topic: str, index: int | None, offset: int | None
-) -> Sequence[Mapping[str, Cell]]:
-    queues = cluster.queues(topic) if index is None else queues_of(cluster, topic, index)
-    count = _SHOWN_MAX if index is not None else _NEWEST_PER_QUEUE
+def browse(cluster: Cluster, wanted: Mapping[str, str]) -> Sequence[Mapping[str, Cell]]:
+    """The messages of a request whose numbers are right."""
+    topic, key, queue, offset = (
+        wanted.get(name, "").strip() for name in ("topic", "key", "queue", "offset")
+    )
+    if key:
+        named = find_by_id(cluster, topic, key, _SHOWN_MAX)
+        named = named or find_by_key(cluster, topic, key, _SHOWN_MAX)
+        return [message_record(broker, message) for broker, message in named]
+    queues = queues_of(cluster, topic, int(queue)) if queue else cluster.queues(topic)
+    count = _SHOWN_MAX if queue else _NEWEST_PER_QUEUE
     ranges = []
-    for queue, held in sorted(raise_first(cluster.bounds(queues)).items()):
-        start = max(held.start, held.end - count if offset is None else offset)
+    for each, held in sorted(raise_first(cluster.bounds(queues)).items()):
+        start = max(held.start, int(offset) if offset else held.end - count)
         end = min(held.end, start + count)
         if start < end:
-            ranges.append(OffsetRange(queue, start, end))
+            ranges.append(OffsetRange(each, start, end))
     messages = read_messages(cluster, ranges, _GROUP)
-    found = [message_record(queue.broker, message) for queue, message in messages]
+    found = [message_record(each.broker, message) for each, message in messages]
     return sorted(found, key=lambda record: str(record["stored"]), reverse=True)[:_SHOWN_MAX]

@@ -33,7 +33,6 @@ class BrokerProcess:
 
     @property
     def log_path(self) -> Path:
-        """The file with the broker's output."""
         return self._directory / "broker.out"
 
     def start(self) -> None:
@@ -60,11 +59,9 @@ class BrokerProcess:
         self.name_server, self.endpoints = ready["nameServer"], ready.get("endpoints") or ""
 
     def stop(self) -> None:
-        """Stop the broker and wait for its end."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill the broker, as a crash would."""
         self._end(signal.SIGKILL)
 
     def __enter__(self) -> BrokerProcess:

@@ -35,17 +35,14 @@ class OrderStream:
         self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
 
     def start(self) -> None:
-        """Create the topic and begin."""
         with open_cluster(self._settings) as cluster:
             cluster.create_topic(self._topic)
         self._thread.start()
 
     def send_rest(self) -> None:
-        """Send the remaining orders."""
         self._sends_rest.set()
 
     def stop(self) -> None:
-        """End early, or wait for the end."""
         self._stopped.set()
         self._sends_rest.set()
         self._thread.join()

@@ -15,7 +15,6 @@ Record: TypeAlias = Mapping[str, Cell]
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--json`."""
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
@@ -56,7 +55,6 @@ def moment(time_ms: int | None) -> datetime | None:
 
 
 def cell_text(value: Cell) -> str:
-    """A value as text for people."""
     if value is None:
         return "-"
     if isinstance(value, bool):

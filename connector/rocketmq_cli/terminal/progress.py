@@ -25,7 +25,6 @@ class _Line:
         return True
 
     def close(self) -> None:
-        """Clear the line."""
         if self._is_shown:
             _draw("")
 

@@ -78,5 +78,4 @@ def identified(guard: Guard | None, peer: Peer, metadata: Mapping[str, str]) -> 
 
 
 def ok_reply(call: str, **fields: Any) -> Any:
-    """The reply to a call, with the status OK."""
     return public.message_class(f"{call}Response")(status=make_status(PublicCode.OK), **fields)

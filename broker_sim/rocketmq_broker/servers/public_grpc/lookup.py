@@ -56,8 +56,6 @@ LIMITS: Final = PublicLimits()
 
 @dataclass(frozen=True, slots=True)
 class GroupLookup:
-    """The settings of a consumer group."""
-
     is_fifo: bool
     attempts_max: int
     """Deliveries of a message, including the first."""

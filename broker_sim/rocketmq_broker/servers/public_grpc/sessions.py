@@ -45,8 +45,6 @@ _RESULTS: Final = {
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """One client."""
-
     peer: Peer
     settings: Any
     seen_at: float
@@ -149,7 +147,6 @@ class Sessions:
             answered(None)
 
     def remove(self, client_id: str) -> None:
-        """Remove a client that terminated."""
         session = self._sessions.pop(client_id, None)
         if session is not None:
             session.hang_up()

@@ -82,7 +82,6 @@ class RemotingServer:
         self._idle_task: asyncio.Task[None] | None = None
 
     def listen(self, bound: socket.socket) -> None:
-        """Serve on a bound socket."""
         self._listener = Listener(bound, self._protocol)
         self._idle_task = asyncio.get_running_loop().create_task(self._close_idle())
 
@@ -107,7 +106,6 @@ class RemotingServer:
         layer.feed(data)
 
     def stop_listening(self) -> None:
-        """Take no new connections."""
         if self._listener is not None:
             self._listener.stop()
         if self._idle_task is not None:

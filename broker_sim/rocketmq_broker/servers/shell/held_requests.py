@@ -58,7 +58,6 @@ class HeldRequests(Generic[K, H]):
         return self._count
 
     def count_of_peer(self, peer_key: int) -> int:
-        """The number of waiting requests of one connection."""
         return len(self._by_peer.get(peer_key, ()))
 
     def add(self, held: Held[H]) -> None:
@@ -79,11 +78,9 @@ class HeldRequests(Generic[K, H]):
         return True
 
     def take(self, requests: Iterable[Held[H]]) -> list[Held[H]]:
-        """Take out several requests."""
         return [held for held in list(requests) if self.remove(held)]
 
     def take_peer(self, peer_key: int) -> list[Held[H]]:
-        """Take out the requests of a connection."""
         return self.take(self._by_peer.get(peer_key, ()))
 
     def take_all(self) -> list[Held[H]]:
@@ -158,7 +155,6 @@ class PopWaiters:
         return len(self._held.by_key.get(_key(group, queue), ()))
 
     def count_of_peer(self, peer_key: int) -> int:
-        """The number of waiting requests of one connection."""
         return self._held.count_of_peer(peer_key)
 
     def hold(self, hold: HoldPop, peer_key: int, done: Done) -> Held[HoldPop]:

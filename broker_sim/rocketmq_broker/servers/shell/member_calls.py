@@ -26,14 +26,11 @@ AskClient = Callable[[Request[Reply], Answered], Callable[[], None]]
 
 
 class MemberCalls:
-    """Sends requests to clients over their connections."""
-
     def __init__(self) -> None:
         self._clients: dict[int, AskClient] = {}
         self._in_flight = 0
 
     def add(self, peer_key: int, ask: AskClient) -> None:
-        """Register a connection whose client takes requests."""
         self._clients[peer_key] = ask
 
     def remove(self, peer_key: int) -> None:

@@ -104,8 +104,6 @@ def _refusal_of(error: Exception, what: str) -> BrokerError:
 
 
 class _Client(NamedTuple):
-    """The callbacks of a connection."""
-
     on_members_changed: Callable[[str], None]
     on_check: Callable[[CheckTransaction], None]
 
@@ -259,7 +257,6 @@ class EngineShell:
         return future, self.submit(request, peer, done)
 
     def held_count(self, peer: Peer) -> int:
-        """The number of held pulls and pops of a connection."""
         return self._held.count_of_peer(peer.key) + self._pop_waiters.count_of_peer(peer.key)
 
     def listen(

@@ -37,19 +37,16 @@ class GrpcFront:
         self._listener: Listener | None = None
 
     def begin(self, *, plain_port: int, tls_port: int) -> None:
-        """Accept and relay connections."""
         self._plain_port = plain_port
         self._tls_port = tls_port
         self._listener = Listener(self._bound, self._protocol)
 
     def stop_listening(self) -> None:
-        """Accept no new connections."""
         if self._listener is not None:
             self._listener.stop()
         self._bound.close()
 
     async def close(self) -> None:
-        """Close all connections."""
         self.stop_listening()
         if self._listener is not None:
             await self._listener.hang_up(self._transports)

@@ -150,7 +150,6 @@ class ProtocolSniffer(asyncio.Protocol):
 
 
 def peer_text(transport: asyncio.BaseTransport) -> str:
-    """The peer's address for the log."""
     peer = transport.get_extra_info("peername") or ("unknown", 0)
     return f"{peer[0]}:{peer[1]}"
 

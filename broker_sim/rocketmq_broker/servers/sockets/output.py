@@ -90,7 +90,6 @@ class Output:
         self._send()
 
     def pause(self) -> None:
-        """Note that the socket is full."""
         self._is_paused = True
 
     def resume(self) -> None:
