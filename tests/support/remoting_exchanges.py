@@ -27,7 +27,6 @@ from rocketmq_wire.requests.brokers import (
     ChangeBrokerSettings,
     CleanConsumeQueues,
     ClusterReply,
-    CountReply,
     DeleteNameServerEntry,
     GetBrokerSettings,
     GetCluster,
@@ -36,7 +35,7 @@ from rocketmq_wire.requests.brokers import (
     SettingsReply,
     WipeWritePermission,
 )
-from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.contract import CountReply, Done, Reply, Request
 from rocketmq_wire.requests.groups import (
     CheckSubscription,
     ClientsReply,

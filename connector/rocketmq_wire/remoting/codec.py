@@ -9,12 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 from rocketmq_wire.codes import ResponseCode
-from rocketmq_wire.errors import (
-    BrokerError,
-    LocalProtocolError,
-    RemoteProtocolError,
-    broker_error,
-)
+from rocketmq_wire.errors import BrokerError, LocalProtocolError, RemoteProtocolError, broker_error
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.codecs import brokers, groups, members, messages, offsets, pop, topics
 from rocketmq_wire.remoting.codecs.layouts import Codec, EncodedReply, EncodedRequest, Fields

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError
@@ -36,21 +36,20 @@ class _Numbers(NamedTuple):
     end: bytes
 
 
+@dataclass(frozen=True, slots=True)
 class AnswerShape:
     """The pattern of headers of answers with messages; the four numbers may be any."""
 
-    __slots__ = ("_order", "_pattern", "reply")
-
-    def __init__(self, pattern: re.Pattern[bytes], order: Sequence[int], reply: PullReply) -> None:
-        self._pattern = pattern
-        self._order = tuple(order)
-        self.reply = reply
-        """The reply of such a header, except for the numbers and the body."""
+    pattern: re.Pattern[bytes]
+    order: tuple[int, ...]
+    """The pattern's group of each number."""
+    reply: PullReply
+    """The reply of such a header, except for the numbers and the body."""
 
     def match(self, buffer: Buffer, start: int, end: int) -> Sequence[bytes] | None:
         """The numbers of a header of this shape, as `_Numbers` names them; None for others."""
-        found = self._pattern.fullmatch(buffer, start, end)
-        return None if found is None else found.group(*self._order)
+        found = self.pattern.fullmatch(buffer, start, end)
+        return None if found is None else found.group(*self.order)
 
 
 def learn_shape(header: bytes, request: PullMessages) -> AnswerShape | None:
@@ -70,7 +69,7 @@ def learn_shape(header: bytes, request: PullMessages) -> AnswerShape | None:
             return None
         pattern = number.sub(lambda found: found[1] + _NUMBER, pattern)
     in_order = sorted(_NAMES, key=lambda name: header.index(b'"%b"' % name.encode()))
-    order = [in_order.index(name) + 1 for name in _NAMES]
+    order = tuple([in_order.index(name) + 1 for name in _NAMES])
     shape = AnswerShape(re.compile(pattern.encode("latin-1")), order, reply)
     numbers = [decoded.opaque, reply.next_begin, reply.start, reply.end]
     found = shape.match(header, 0, len(header))
@@ -95,19 +94,17 @@ def join_answers(pull: PullMessages, answers: Sequence[Answer]) -> PullReply | P
     return replace(last, records=tuple(bodies))
 
 
+@dataclass(slots=True, eq=False)
 class _JoinedPull:
     """The pulls of one write and their answers; an answer as planned is kept as its body."""
 
-    __slots__ = ("answers", "first", "missing", "numbers", "pull", "shape")
-
-    def __init__(self, pull: PullMessages, first: int) -> None:
-        self.pull = pull
-        self.first = first
-        self.answers: list[bytes | Answer | None] = [None] * pull.times
-        self.missing = pull.times
-        self.shape: AnswerShape | None = None
-        self.numbers: Sequence[bytes] = ()
-        """The numbers in the last header of that shape."""
+    pull: PullMessages
+    first: int
+    answers: list[bytes | Answer | None]
+    missing: int
+    shape: AnswerShape | None = None
+    numbers: Sequence[bytes] = ()
+    """The numbers in the last header of that shape."""
 
     def result(self) -> PullReply | PullReplies:
         """The answer to all pulls."""
@@ -147,7 +144,9 @@ class JoinedPulls:
 
     def start(self, pull: PullMessages, opaques: Sequence[int]) -> None:
         """Register a pull sent under these opaque numbers; the first one names the whole."""
-        joined = self._pulls[opaques[0]] = _JoinedPull(pull, opaques[0])
+        joined = self._pulls[opaques[0]] = _JoinedPull(
+            pull, opaques[0], [None] * pull.times, pull.times
+        )
         self._by_opaque.update((opaque, (joined, index)) for index, opaque in enumerate(opaques))
 
     def forget(self, first: int) -> None:
@@ -195,14 +194,11 @@ class JoinedPulls:
         if int(numbers[1]) != pull.start + (index + 1) * pull.count_max or body == end:
             return False
         joined.shape, joined.numbers = shape, numbers
-        self._put(int(numbers[0]), bytes(memoryview(buffer)[body:end]))
+        self.put(int(numbers[0]), bytes(memoryview(buffer)[body:end]))
         return True
 
-    def put(self, opaque: int, answer: Answer) -> None:
-        """Add an answer that the general codec read."""
-        self._put(opaque, answer)
-
-    def _put(self, opaque: int, answer: bytes | Answer) -> None:
+    def put(self, opaque: int, answer: bytes | Answer) -> None:
+        """Add an answer: as the general codec read it, or the body of one as planned."""
         joined, index = self._by_opaque.pop(opaque)
         joined.answers[index] = answer
         joined.missing -= 1

@@ -32,12 +32,7 @@ from rocketmq_wire.filters.sql92_support import check_words
 from rocketmq_wire.model import Buffer, buffer_size
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.codecs.layouts import EncodedReply
-from rocketmq_wire.remoting.frames import (
-    FRAME_SIZE_MAX,
-    Frame,
-    FrameDecoder,
-    encode_frame_head,
-)
+from rocketmq_wire.remoting.frames import FRAME_SIZE_MAX, Frame, FrameDecoder, encode_frame_head
 from rocketmq_wire.remoting.headers import FLAG_ONEWAY, FLAG_REPLY, Header
 from rocketmq_wire.remoting.joined_pulls import JoinedPulls
 from rocketmq_wire.remoting.pull_frames import PullFrames

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rocketmq_wire.model import ClusterInfo
 from rocketmq_wire.requests import permissions
-from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.contract import CountReply, Done, Reply, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,6 @@ class CleanConsumeQueues(Request[Done]):
     """306: delete consume-queue files whose log has expired."""
 
     access = permissions.ADMIN
-
-
-@dataclass(frozen=True, slots=True)
-class CountReply(Reply):
-    count: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,3 +44,10 @@ class Done(Reply):
     """Success without a value."""
 
     remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CountReply(Reply):
+    """A number of topics or of waiting requests."""
+
+    count: int

@@ -103,15 +103,6 @@ class AllCommittedOffsetsReply(Reply):
     groups: Mapping[str, tuple[ConsumeStatsReply, ...]]
     address: str = ""
 
-    def total_of(self, name: str) -> int:
-        """The messages of all queues: not yet consumed (`diff`), or pulled (`inflight`)."""
-        return sum(
-            _behind(offset) if name == "diff" else _in_flight(offset)
-            for stats in self.groups.values()
-            for topic in stats
-            for offset in topic.queues.values()
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class GetAllCommittedOffsets(Request[AllCommittedOffsetsReply]):
@@ -119,14 +110,6 @@ class GetAllCommittedOffsets(Request[AllCommittedOffsetsReply]):
 
     access = permissions.NOTHING
     only_ordered: bool = False
-
-
-def _behind(offset: CommittedOffset) -> int:
-    return offset.broker_offset - offset.consumer_offset
-
-
-def _in_flight(offset: CommittedOffset) -> int:
-    return max(0, offset.pull_offset - offset.consumer_offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from rocketmq_wire.records.handles import (
     origin_topic_of,
 )
 from rocketmq_wire.requests import permissions
-from rocketmq_wire.requests.contract import Done, R, Reply, Request
+from rocketmq_wire.requests.contract import CountReply, Done, R, Reply, Request
 from rocketmq_wire.requests.permissions import Resources
 
 POP_COUNT_MAX: Final = 32
@@ -85,14 +85,13 @@ class PopReply(Reply):
         """The handle of every record, in their order."""
         pop_ms, invisible_ms, revive_queue = self.pop_ms, self.invisible_ms, self.revive_queue
         handles: list[ReceiptHandle] = []
-        for start, retry, index, offsets in (
-            (span.start, span.retry, span.queue_index, span.offsets) for span in self.spans
-        ):
+        for span in self.spans:
+            start, retry, index = span.start, span.retry, span.queue_index
             handles += [
                 ReceiptHandle(
                     start, pop_ms, invisible_ms, revive_queue, retry, broker, index, offset
                 )
-                for offset in offsets
+                for offset in span.offsets
             ]
         return tuple(handles)
 
@@ -248,12 +247,7 @@ class AwaitMessages(PopRequest[AwaitMessagesReply]):
 
 
 @dataclass(frozen=True, slots=True)
-class PollingCountReply(Reply):
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class GetPollingCount(PopRequest[PollingCountReply]):
+class GetPollingCount(PopRequest[CountReply]):
     """200055: count the pops of a group that wait for a queue."""
 
     access = permissions.CONSUME

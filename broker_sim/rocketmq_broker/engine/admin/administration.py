@@ -26,7 +26,7 @@ from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import BROKER_VERSION
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests import brokers, groups, messages, offsets
-from rocketmq_wire.requests.contract import Reply
+from rocketmq_wire.requests.contract import CountReply, Reply
 
 _VERSION_NAME: Final = "V5_3_3"
 """The name of `BROKER_VERSION`."""
@@ -116,9 +116,9 @@ class Administration:
     def _set_permission(self, broker: str, *, may_write: bool) -> Reply:
         tables = self._tables
         if broker != tables.identity.broker_name:
-            return brokers.CountReply(0)
+            return CountReply(0)
         self.write_permission.put(may_write=may_write, version=tables.topics.version)
-        return brokers.CountReply(len(tables.topics.all()))
+        return CountReply(len(tables.topics.all()))
 
     # --- groups ---------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from rocketmq_broker.storage.settings import Arrival
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
-from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.contract import CountReply, Reply, Request
 from rocketmq_wire.requests.groups import Heartbeat, UnregisterClient
 from rocketmq_wire.requests.messages import (
     RecallMessage,
@@ -46,7 +46,7 @@ from rocketmq_wire.requests.messages import (
     SendMessage,
     SendRecords,
 )
-from rocketmq_wire.requests.pop import ChangeInvisibleTime, PollingCountReply
+from rocketmq_wire.requests.pop import ChangeInvisibleTime
 from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from rocketmq_wire.requests.transactions import CheckTransaction, EndTransaction
 
@@ -302,7 +302,7 @@ class EngineShell:
             self._member_calls.begin(outcome, done)
             return
         if isinstance(outcome, CountHeldPops):
-            done(PollingCountReply(self._pop_waiters.count_of(outcome.group, outcome.queue)))
+            done(CountReply(self._pop_waiters.count_of(outcome.group, outcome.queue)))
             return
         self._unsynced.append((outcome.position, outcome.reply, done))
         self._commit.order(outcome.position)

@@ -238,21 +238,15 @@ def subscriptions(
 ) -> Member:
     """A list of (topic, expression, kind, version)."""
 
-    def read(owner: JsonObject, name: str) -> tuple[tuple[str, str, str, int], ...]:
-        return tuple(
-            [
-                (
-                    member_text(entry, "topic"),
-                    member_text(entry, "subString", "*"),
-                    member_text(entry, "expressionType", "TAG"),
-                    version_of(entry),
-                )
-                for entry in member_objects(owner, name)
-            ]
-        )
+    def read_one(entry: JsonObject) -> tuple[str, str, str, int]:
+        topic, selected = member_text(entry, "topic"), subscription_from_json(entry)
+        return topic, selected.expression, selected.kind, version_of(entry)
 
     return member(
-        name, attribute, read, lambda found: [subscription_json(*entry) for entry in found]
+        name,
+        attribute,
+        lambda owner, name: tuple(map(read_one, member_objects(owner, name))),
+        lambda found: [subscription_json(*entry) for entry in found],
     )
 
 

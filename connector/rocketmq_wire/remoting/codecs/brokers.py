@@ -13,6 +13,7 @@ from rocketmq_wire.model import BrokerAddresses, Buffer, ClusterInfo
 from rocketmq_wire.remoting.codecs import body, header
 from rocketmq_wire.remoting.codecs.layouts import DONE, Codec, Content, answer, constant, layout
 from rocketmq_wire.requests import brokers
+from rocketmq_wire.requests.contract import CountReply
 
 # --- clusters --------------------------------------------------------------------------------
 
@@ -93,10 +94,10 @@ CODECS: Final = (
     Codec(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, layout(brokers.CleanConsumeQueues), DONE),
     Codec(RequestCode.WIPE_WRITE_PERM_OF_BROKER,
           layout(brokers.WipeWritePermission, header.text("brokerName", "broker")),
-          answer(brokers.CountReply, header.int32("wipeTopicCount", "count"))),
+          answer(CountReply, header.int32("wipeTopicCount", "count"))),
     Codec(RequestCode.ADD_WRITE_PERM_OF_BROKER,
           layout(brokers.AddWritePermission, header.text("brokerName", "broker")),
-          answer(brokers.CountReply, header.int32("addTopicCount", "count"))),
+          answer(CountReply, header.int32("addTopicCount", "count"))),
     Codec(RequestCode.DELETE_KV_CONFIG,
           layout(brokers.DeleteNameServerEntry, header.text("namespace"), header.text("key")),
           DONE),

@@ -57,8 +57,13 @@ def _groups_of(
 
 
 def _write_totals(target: dict[str, Json], reply: offsets.AllCommittedOffsetsReply) -> None:
-    target["totalDiff"] = reply.total_of("diff")
-    target["totalInflightDiff"] = reply.total_of("inflight")
+    """The messages of all queues that are not consumed yet, and that are only pulled."""
+    stats = [topic for topics in reply.groups.values() for topic in topics]
+    queues = [queue for topic in stats for queue in topic.queues.values()]
+    target["totalDiff"] = sum(queue.broker_offset - queue.consumer_offset for queue in queues)
+    target["totalInflightDiff"] = sum(
+        max(0, queue.pull_offset - queue.consumer_offset) for queue in queues
+    )
 
 
 _ALL_COMMITTED: Final = body.members(

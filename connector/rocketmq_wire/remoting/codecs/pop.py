@@ -27,6 +27,7 @@ from rocketmq_wire.remoting.codecs.layouts import (
     layout,
 )
 from rocketmq_wire.requests import pop
+from rocketmq_wire.requests.contract import CountReply
 
 # --- pop and peek ----------------------------------------------------------------------------
 _STATUSES: Final = {status.value: status for status in pop.PopStatus}
@@ -238,7 +239,7 @@ CODECS: Final = (
           answer(pop.AwaitMessagesReply, header.boolean("hasMsg", "has_message"),
                  header.boolean("pollingFull", "is_polling_full"))),
     Codec(RequestCode.POLLING_INFO, layout(pop.GetPollingCount, _GROUP, header.QUEUE),
-          answer(pop.PollingCountReply, header.int32("pollingNum", "count"))),
+          answer(CountReply, header.int32("pollingNum", "count"))),
     Codec(RequestCode.ACK_MESSAGE, layout(pop.AckMessage, *_ACK), DONE),
     # The body names the broker, too, and decides.
     Codec(RequestCode.BATCH_ACK_MESSAGE,

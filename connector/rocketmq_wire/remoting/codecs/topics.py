@@ -10,21 +10,8 @@ from typing import Final
 
 from rocketmq_wire.codes import CLIENT_VERSION, RequestCode, ResponseCode
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.fastjson import (
-    as_object,
-    json_object,
-    member_int,
-    member_object,
-    member_text,
-)
-from rocketmq_wire.model import (
-    DEFAULT_TOPIC,
-    Buffer,
-    QueueSet,
-    QueueStats,
-    Route,
-    TopicConfig,
-)
+from rocketmq_wire.fastjson import as_object, json_object, member_int, member_object, member_text
+from rocketmq_wire.model import DEFAULT_TOPIC, Buffer, QueueSet, QueueStats, Route, TopicConfig
 from rocketmq_wire.remoting.codecs import body, header
 from rocketmq_wire.remoting.codecs.brokers import BROKER
 from rocketmq_wire.remoting.codecs.layouts import (

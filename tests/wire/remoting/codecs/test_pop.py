@@ -17,7 +17,7 @@ from rocketmq_wire.records.handles import (
 from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
 from rocketmq_wire.remoting.codecs.pop import decode_bits, encode_bits
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.contract import CountReply, Done, Reply, Request
 from rocketmq_wire.requests.groups import (
     Assignment,
     AssignmentReply,
@@ -36,7 +36,6 @@ from rocketmq_wire.requests.pop import (
     InitMode,
     InvisibleTimeReply,
     PeekMessages,
-    PollingCountReply,
     PopMessages,
     PoppedSpan,
     PopReply,
@@ -110,7 +109,7 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
     ),
     (AwaitMessages("g", QUEUE), 200054, AwaitMessagesReply(True)),
     (AwaitMessages("g", QUEUE, 20_000, 5, True, "a-1"), 200054, AwaitMessagesReply(False, True)),
-    (GetPollingCount("g", QUEUE), 200055, PollingCountReply(1024)),
+    (GetPollingCount("g", QUEUE), 200055, CountReply(1024)),
     (QueryAssignment("g", "orders", "c@1"), 400, AssignmentReply(None)),
     (QueryAssignment("g", "orders", "c@1"), 400, AssignmentReply(())),
     (
