@@ -26,13 +26,9 @@ class Strategy(Protocol):
     """How members share queues. Both lists are sorted, and `own_id` is among the ids."""
 
     @property
-    def name(self) -> str:
-        """RocketMQ's name of the strategy."""
-        ...
+    def name(self) -> str: ...
 
-    def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
-        """The queues of `own_id`."""
-        ...
+    def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share: ...
 
 
 def allocate(

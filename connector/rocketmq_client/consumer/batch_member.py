@@ -129,7 +129,10 @@ class BatchMember(GroupConsumer):
 
     def rebalance(self) -> None:
         super().rebalance()
-        if self._instance is not None and self._has_share():
+        if self._instance is None or self._state is not ConsumerState.RUNNING:
+            return
+        # If the group has more members than queues, the share is empty.
+        if self._queues.owned or not self._rebalance_due_ms:
             with self._changed:
                 self._is_balanced = True
                 self._changed.notify_all()
@@ -160,12 +163,6 @@ class BatchMember(GroupConsumer):
     def _add_known(self, offsets: Mapping[QueueId, int]) -> None:
         store = self._queues.offset_store
         store.known = {**store.known, **offsets}
-
-    def _has_share(self) -> bool:
-        """The member owns its share, which is empty if the group has more members than queues."""
-        return self._state is ConsumerState.RUNNING and (
-            bool(self._queues.owned) or not self._rebalance_due_ms
-        )
 
     def _persist(self, now_ms: int) -> None:
         del now_ms

@@ -19,7 +19,7 @@ from rocketmq_client.consumer.common.listener import ConsumeCounts
 from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
 from rocketmq_client.consumer.membership.client_instance import ClientInstance, Member
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
-from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
+from rocketmq_client.consumer.pulling.queue_puller import NoPulls, OwnedQueue
 from rocketmq_client.errors import ClientStateError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
@@ -53,8 +53,10 @@ class GroupConsumer(Member):
     """A subclass sets `_puller` and `_queues` in `_attach`; `with` starts and ends a consumer."""
 
     _consume_type: ClassVar[str]
-    _puller: QueuePuller
+    _puller: NoPulls
     _queues: OwnedQueues
+    _counts: ConsumeCounts | None = None
+    """The listener's counts, if there is a listener."""
 
     def __init__(
         self,
@@ -225,8 +227,7 @@ class GroupConsumer(Member):
 
     def running_info(self) -> RunningInfoReply:
         info, owned, pulls = self.consumer_info(), self._queues.owned, self._puller.counts
-        counts = self._consume_counts()
-        consumed = counts or ConsumeCounts()
+        consumed = self._counts or ConsumeCounts()
         shift_ms = time.time_ns() // 1_000_000 - now_ms()
         seconds = max((time.monotonic_ns() - pulls.started_ns) / 1e9, 1e-3)
         total = max(consumed.succeeded + consumed.failed, 1)
@@ -239,10 +240,11 @@ class GroupConsumer(Member):
             failed=consumed.failed / seconds,
         )
         is_orderly = any(one.control.is_orderly for one in owned.values())
+        threads = self.settings.threads if self._counts is not None else 0
         properties = {
             "PROP_CONSUME_TYPE": info.consume_type,
             "PROP_CONSUMEORDERLY": str(is_orderly).lower(),
-            "PROP_THREADPOOL_CORE_SIZE": str(self.settings.threads if counts is not None else 0),
+            "PROP_THREADPOOL_CORE_SIZE": str(threads),
             "PROP_CONSUMER_START_TIMESTAMP": str(pulls.started_ns // 1_000_000 + shift_ms),
             "PROP_CLIENT_VERSION": "PYTHON",
             "consumeMessageBatchMaxSize": str(self.settings.consume_batch_size),
@@ -278,10 +280,6 @@ class GroupConsumer(Member):
     def _stop(self) -> None:
         """Stop consuming; called once, before queues are given up and the group is left."""
 
-    def _consume_counts(self) -> ConsumeCounts | None:
-        """The listener's counts, if there is a listener."""
-        return None
-
     def _rebalance_queues(self) -> bool:
         """Gain and lose queues; False if the rebalance is to be repeated soon."""
         return self._queues.rebalance(self._subscriptions)
@@ -297,7 +295,6 @@ class GroupConsumer(Member):
         return ClientStateError(f"the consumer of {self.settings.group} {self._state.value}")
 
     def _subscribe_to(self, subscriptions: Mapping[str, Subscription]) -> None:
-        """Replace all subscriptions."""
         self._subscriptions = dict(subscriptions)
         self._version = max(self._version + 1, time.time_ns() // 1_000_000)
         if self._instance is not None:

@@ -47,6 +47,8 @@ class _Pulled:
 class LitePullConsumer(ActiveConsumer):
     """One thread at a time may use it, but any thread may call `wake` and `close`."""
 
+    _puller: QueuePuller
+
     def __init__(
         self,
         connection: ConnectionSettings,
@@ -206,7 +208,6 @@ class LitePullConsumer(ActiveConsumer):
 
     @property
     def consumed_offsets(self) -> Mapping[QueueId, int]:
-        """The consumed offsets by queue."""
         return self._queues.offsets()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

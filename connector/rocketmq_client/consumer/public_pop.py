@@ -52,14 +52,11 @@ class PublicPopClient:
         self.channel = PublicChannel(settings, name, telemetry, heartbeat)
 
     def close(self) -> None:
-        """Close the connection."""
         self.channel.close()
 
 
 @dataclass
 class _Receive:
-    """An open receive."""
-
     pending: Pending
     asked_ms: int
     unseen_ms: int
@@ -188,7 +185,6 @@ class PublicPopConsumer:
         self._receives[broker] = _Receive(pending, now_ms(), now_ms())
 
     def _read(self, wait_ms: int) -> None:
-        """Read messages that arrived, or wait for them."""
         began_ms = now_ms()
         self._client.channel.turn(min(wait_ms, _READ_MS_MAX))
         for receive in self._receives.values():

@@ -30,8 +30,6 @@ _EVERYTHING: Final = Subscription()
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """The result of a pull."""
-
     status: PullStatus
     messages: tuple[ReceivedMessage, ...]
     next_begin: int

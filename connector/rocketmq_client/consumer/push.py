@@ -46,6 +46,7 @@ class PushConsumer(GroupConsumer):
     """A member with a listener."""
 
     _consume_type = "CONSUME_PASSIVELY"
+    _puller: QueuePuller
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class PushConsumer(GroupConsumer):
         assert either is not None
         self._is_orderly = listener is None
         self._calls = ListenerCalls(self.settings, either, hooks, is_orderly=self._is_orderly)
+        self._counts = self._calls.counts
         self._pop_settings = pop
         self._pops: PopPuller | None = None
         if not settings.is_broadcasting:
@@ -119,7 +121,6 @@ class PushConsumer(GroupConsumer):
 
     @property
     def counts(self) -> ConsumeCounts:
-        """The listener's counts."""
         return self._calls.counts
 
     # --- for the client instance: see `Member` ------------------------------------------------
@@ -171,6 +172,3 @@ class PushConsumer(GroupConsumer):
         if self._pops is None:
             return super()._rebalance_queues()
         return self._queues.rebalance(self._pops.rebalance(self._subscriptions))
-
-    def _consume_counts(self) -> ConsumeCounts:
-        return self.counts

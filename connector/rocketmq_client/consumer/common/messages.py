@@ -56,7 +56,6 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties by name."""
         if self._properties is None:
             self._properties = decode_properties(self.raw_properties)
             if self.consume_start_ms:

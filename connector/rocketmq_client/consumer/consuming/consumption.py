@@ -101,15 +101,12 @@ class _Running:
 
 
 class ConcurrentConsumption(Consumption):
-    """See the module."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         self._running: dict[int, _Running] = {}
         self._running_lock = threading.Lock()
 
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
-        """Give a pull's messages to the threads in batches."""
         size = self.settings.consume_batch_size
         for start in range(0, len(messages), size):
             self._submitter.put(partial(self.consume, owned, messages[start : start + size]))
@@ -193,8 +190,6 @@ class ConcurrentConsumption(Consumption):
 
 
 class OrderlyConsumption(Consumption):
-    """See the module."""
-
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         """Consume the queue, unless a thread does so already."""
         del messages

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from rocketmq_client.consumer.common.io_thread import IoThread, RpcHook, now_ms
@@ -216,10 +216,7 @@ class ClientInstance:
         Raises the last broker's error if none answers.
         """
         error: RocketMQError | None = None
-        for name in self._brokers_of(topic):
-            (reply,) = self.io.call_many(
-                [(name, groups.ListGroupClients(group))], timeout_ms=_TIMEOUT_MS
-            )
+        for reply in self._replies(topic, groups.ListGroupClients(group)):
             if isinstance(reply, groups.ClientsReply):
                 return reply.client_ids
             error = reply if isinstance(reply, RocketMQError) else error
@@ -230,8 +227,7 @@ class ClientInstance:
     def check_subscription(self, group: str, topic: str, wanted: Subscription) -> None:
         """Let a broker of the topic check an expression. Raises BrokerError if it is refused."""
         request = groups.CheckSubscription(self.client_id, group, topic, wanted)
-        for name in self._brokers_of(topic):
-            (reply,) = self.io.call_many([(name, request)], timeout_ms=_TIMEOUT_MS)
+        for reply in self._replies(topic, request):
             if isinstance(reply, BrokerError):
                 raise reply
             if not isinstance(reply, RocketMQError):
@@ -279,9 +275,11 @@ class ClientInstance:
             )
         self._files[group] = file
 
-    def _brokers_of(self, topic: str) -> list[str]:
+    def _replies(self, topic: str, request: Request[Reply]) -> Iterator[Reply | RocketMQError]:
+        """Ask the topic's brokers one after the other, until the caller has its reply."""
         route = self._routes.get(topic)
-        return sorted({queues.broker for queues in route.queue_sets}) if route else []
+        for name in sorted({queues.broker for queues in route.queue_sets}) if route else ():
+            yield from self.io.call_many([(name, request)], timeout_ms=_TIMEOUT_MS)
 
     def _masters(self) -> list[str]:
         brokers = [broker for route in self._routes.values() for broker in route.brokers]

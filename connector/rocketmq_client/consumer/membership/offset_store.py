@@ -228,7 +228,6 @@ class OffsetStore:
 
 
 def encode_offsets(offsets: Mapping[QueueId, int]) -> bytes:
-    """Encode the file's content."""
     table: dict[str, Json] = {queue_key(queue): offsets[queue] for queue in sorted(offsets)}
     return fastjson.dumps({"offsetTable": ObjectKeyed(table)}).encode()
 

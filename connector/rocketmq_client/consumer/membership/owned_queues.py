@@ -22,7 +22,7 @@ from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.membership.offset_store import OffsetStore
 from rocketmq_client.consumer.pulling.pull_control import ILLEGAL_DELAY_MS
-from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
+from rocketmq_client.consumer.pulling.queue_puller import NoPulls, OwnedQueue
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.plural import plural
@@ -50,7 +50,7 @@ class OwnedQueues:
 
     instance: ClientInstance
     settings: ConsumerSettings
-    puller: QueuePuller
+    puller: NoPulls
     _: KW_ONLY
     is_orderly: bool = False
     on_change: Callable[[Change], None] | None = None
@@ -147,7 +147,6 @@ class OwnedQueues:
             self.puller.start(owned)
 
     def offsets(self) -> dict[QueueId, int]:
-        """The consumed offsets of the owned queues."""
         return {queue: one.process.consumed_offset for queue, one in self.owned.items()}
 
     def _change_of(

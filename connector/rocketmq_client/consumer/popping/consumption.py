@@ -64,7 +64,6 @@ class PopQueue:
     is_step_due: bool = False
 
     def finish(self, count: int) -> None:
-        """Count messages as no longer pending."""
         with self.lock:
             self.pending -= count
 
@@ -87,7 +86,6 @@ class PopConsumption:
         self._numbers = itertools.count()
 
     def on_popped(self, owned: PopQueue, popped: list[Popped]) -> None:
-        """Give a pop's messages to the threads in batches."""
         size = self.settings.consume_batch_size
         # Counted from now, by our clock: the broker's may differ.
         late_ms = now_ms() + self.pop.invisible_ms

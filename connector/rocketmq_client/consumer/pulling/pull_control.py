@@ -33,8 +33,6 @@ _PULL_COUNT_MIN: Final = 32
 
 
 class Step(enum.Enum):
-    """The next step for a queue."""
-
     PULL = "pull"
     WAIT = "wait until `not_before_ms`"
     REREAD = "the lock is new: read the committed offset before the first pull"

@@ -62,23 +62,13 @@ class PullCounts:
 
 
 @dataclass(eq=False)
-class QueuePuller:
-    """One consumer's pulls. Any thread may call `start`; the rest runs in the I/O thread."""
+class NoPulls:
+    """The owned queues of a member whose caller reads them."""
 
     io: IoThread
     settings: ConsumerSettings
     _: KW_ONLY
-    is_orderly: bool
-    on_messages: Callable[[OwnedQueue, list[ReceivedMessage]], None]
-    on_illegal: Callable[[OwnedQueue, int], None]
-    subscription_of: Callable[[str], Subscription | None]
-    """A topic's subscription now; None if it was just given up."""
-    is_full: Callable[[], bool] = lambda: False
-    """Pauses every queue."""
-    commits_on_pull: bool = True
-    is_suspended: bool = False
-    paused: frozenset[QueueId] = frozenset()
-    """Queues that are not pulled from."""
+    is_orderly: bool = False
     counts: PullCounts = field(default_factory=PullCounts)
 
     def own(self, queue: QueueId, start: int, subscription: Subscription) -> OwnedQueue:
@@ -93,10 +83,33 @@ class QueuePuller:
 
     def start(self, owned: OwnedQueue) -> None:
         """Pull from the queue until it is dropped; a second call runs its next step at once."""
-        self.io.post(partial(self._step, owned))
 
     def is_stale(self, owned: OwnedQueue, time_ms: int) -> bool:
         """The queue's pulls have stopped."""
+        del owned, time_ms
+        return False
+
+
+@dataclass(eq=False)
+class QueuePuller(NoPulls):
+    """One consumer's pulls. Any thread may call `start`; the rest runs in the I/O thread."""
+
+    _: KW_ONLY
+    on_messages: Callable[[OwnedQueue, list[ReceivedMessage]], None]
+    on_illegal: Callable[[OwnedQueue, int], None]
+    subscription_of: Callable[[str], Subscription | None]
+    """A topic's subscription now; None if it was just given up."""
+    is_full: Callable[[], bool] = lambda: False
+    """Pauses every queue."""
+    commits_on_pull: bool = True
+    is_suspended: bool = False
+    paused: frozenset[QueueId] = frozenset()
+    """Queues that are not pulled from."""
+
+    def start(self, owned: OwnedQueue) -> None:
+        self.io.post(partial(self._step, owned))
+
+    def is_stale(self, owned: OwnedQueue, time_ms: int) -> bool:
         return owned.process.is_pull_stale(time_ms)
 
     # --- in the I/O thread --------------------------------------------------------------------
@@ -254,24 +267,3 @@ class QueuePuller:
         with owned.lock:
             owned.control.on_reread(owned.process, offset, now_ms())
         self._step(owned)
-
-
-class NoPulls(QueuePuller):
-    """The puller of a member whose queues are read by its caller."""
-
-    def __init__(self, io: IoThread, settings: ConsumerSettings) -> None:
-        super().__init__(
-            io,
-            settings,
-            is_orderly=False,
-            on_messages=lambda *_: None,
-            on_illegal=lambda *_: None,
-            subscription_of=lambda _: None,
-        )
-
-    def start(self, owned: OwnedQueue) -> None:
-        """Nothing is pulled here."""
-
-    def is_stale(self, owned: OwnedQueue, time_ms: int) -> bool:
-        del owned, time_ms
-        return False
