@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_client.retry import REQUEST, RetryPolicy
-from rocketmq_client.tls import Security, TlsSettings
+from rocketmq_client.tls import TlsSettings
 from rocketmq_wire.signing import Credentials
 
 # Pulls and statistics name a group even if nothing is committed. It is never registered.
@@ -59,10 +59,6 @@ class ConnectionSettings:
     def over_outage(self, preset: RetryPolicy) -> RetryPolicy:
         """A preset within `outage_ms`, with no pause above `retry_delay_ms_max`."""
         return preset.within(self.outage_ms, self.retry_delay_ms_max)
-
-    @property
-    def security(self) -> Security:
-        return Security(self.credentials, self.tls)
 
 
 def split_addresses(text: str) -> tuple[str, ...]:

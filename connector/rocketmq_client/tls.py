@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
-
-from rocketmq_wire.signing import Credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +26,3 @@ class TlsSettings:
             raise ValueError("a key is of no use without its certificate: give cert_file, too")
         if not self.verifies and (self.ca_file or self.server_name):
             raise ValueError("nothing is verified: ca_file and server_name would have no effect")
-
-
-class Security(NamedTuple):
-    """The signatures of requests and the encryption of connections; None: there is none."""
-
-    credentials: Credentials | None
-    tls: TlsSettings | None
-
-
-OPEN_TO_ALL: Final = Security(None, None)

@@ -17,7 +17,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -26,7 +25,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from rocketmq_client.settings import ConnectionSettings, split_address, split_addresses
-from rocketmq_client.tls import OPEN_TO_ALL, Security, TlsSettings
 from rocketmq_client.transport.grpc.errors import OK, UNAVAILABLE, Metadata, error_of
 from rocketmq_client.transport.grpc.tls_relay import TlsRelay, greet_again
 from rocketmq_client.transport.tls.probe import HTTP2_GREETING, explain_hang_up, explain_silence
@@ -38,7 +36,7 @@ from rocketmq_wire.errors import (
     RocketMQError,
     WrongSettingsError,
 )
-from rocketmq_wire.signing import Credentials, sign_call
+from rocketmq_wire.signing import sign_call
 
 MESSAGE_SIZE_MAX: Final = 64 * 1024 * 1024
 # HTTP/2's default. Larger answers are granted as they come.
@@ -127,8 +125,7 @@ class Endpoints:
                 connection = GrpcConnection(
                     address,
                     inbox,
-                    connect_timeout_ms=self._settings.connect_timeout_ms,
-                    security=self._settings.security,
+                    settings=self._settings,
                     **options,
                 )
             except (ConnectError, WrongSettingsError) as failure:
@@ -149,8 +146,7 @@ class GrpcConnection:
         address: str,
         inbox: Inbox,
         *,
-        connect_timeout_ms: int,
-        security: Security = OPEN_TO_ALL,
+        settings: ConnectionSettings,
         metadata: tuple[tuple[str, str], ...] = (),
         receive_window: int = RECEIVE_WINDOW,
         ping_after_ms: int | None = PING_AFTER_MS,
@@ -171,19 +167,17 @@ class GrpcConnection:
         """True if the peer ended a stream that stays open: it is going down."""
         self.inbox = inbox
         """The inbox of the next calls; those in flight keep theirs."""
-        self._tls = security.tls
-        self._metadata = _metadata(security.credentials, metadata)
+        self._tls = settings.tls
+        self._credentials = settings.credentials
+        self._fixed_metadata = metadata
         self.error_class: type[Exception] = library.RpcError
         """What a stream's messages end with if the call fails."""
         self._streams: set[Call] = set()
-        target, self._relay = _reach(address, connect_timeout_ms, security.tls)
-        self._channel: Any = library.insecure_channel(
-            target,
-            [
-                *_options(address, connect_timeout_ms, receive_window),
-                *_ping_options(ping_after_ms, silence_ms_max),
-            ],
-        )
+        target, self._relay = _reach(address, settings)
+        options = _options(address, settings.connect_timeout_ms, receive_window)
+        if ping_after_ms is not None:
+            options += _ping_options(ping_after_ms, silence_ms_max)
+        self._channel: Any = library.insecure_channel(target, options)
 
     @property
     def is_stale(self) -> bool:
@@ -217,6 +211,13 @@ class GrpcConnection:
         self._streams.add(call)
         threading.Thread(target=call.read, name="grpc-reader", daemon=True).start()
         return call
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        """A call's metadata."""
+        if self._credentials is None:
+            return self._fixed_metadata
+        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        return (*self._fixed_metadata, *sign_call(self._credentials, now))
 
     def forget(self, call: Call) -> None:
         """Leave a stream that is over alone."""
@@ -387,9 +388,7 @@ def _options(
     ]
 
 
-def _ping_options(after_ms: int | None, silence_ms_max: int) -> list[tuple[str, int]]:
-    if after_ms is None:
-        return []
+def _ping_options(after_ms: int, silence_ms_max: int) -> list[tuple[str, int | str]]:
     return [
         ("grpc.keepalive_time_ms", after_ms),
         ("grpc.keepalive_timeout_ms", silence_ms_max - after_ms),
@@ -399,14 +398,16 @@ def _ping_options(after_ms: int | None, silence_ms_max: int) -> list[tuple[str, 
     ]
 
 
-def _reach(address: str, timeout_ms: int, tls: TlsSettings | None) -> tuple[str, TlsRelay | None]:
+def _reach(address: str, settings: ConnectionSettings) -> tuple[str, TlsRelay | None]:
     """Return gRPC's target for an address: its first host that listens, or a TLS relay to it.
 
     gRPC would report a refused connection or a TLS failure late and in words of its own.
     """
-    give_up_at = time.monotonic() + timeout_ms / 1_000
+    tls = settings.tls
+    timeout_seconds = settings.connect_timeout_ms / 1_000
+    give_up_at = time.monotonic() + timeout_seconds
     try:
-        connected = socket.create_connection(split_address(address), timeout_ms / 1_000)
+        connected = socket.create_connection(split_address(address), timeout_seconds)
     except TimeoutError as error:
         raise ConnectError(address, "the connection attempt timed out") from error
     except (OSError, ValueError) as error:
@@ -429,20 +430,6 @@ def _reach(address: str, timeout_ms: int, tls: TlsSettings | None) -> tuple[str,
         connected.close()
         raise
     return relay.target, relay
-
-
-def _metadata(
-    credentials: Credentials | None, always: tuple[tuple[str, str], ...]
-) -> Callable[[], tuple[tuple[str, str], ...]]:
-    """Return the function that makes a call's metadata."""
-    if credentials is None:
-        return lambda: always
-
-    def sign() -> tuple[tuple[str, str], ...]:
-        now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        return (*always, *sign_call(credentials, now))
-
-    return sign
 
 
 def _reason(error: Exception) -> str:

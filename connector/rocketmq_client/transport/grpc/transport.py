@@ -136,7 +136,6 @@ class GrpcTransport(Transport):
             return list(self._start_all(requests, self._done, timeout_ms))
 
     def completed(self, *, timeout_ms: int) -> list[tuple[int, Result]]:
-        """See `Transport.completed`."""
         self._check_process()
         with self._clock.inside():
             end_ms = self._clock.now_ms() + timeout_ms
@@ -158,13 +157,11 @@ class GrpcTransport(Transport):
         """See `Transport.hint`: the endpoint answers for every broker."""
 
     def wake(self) -> None:
-        """See `Transport.wake`."""
         # The mark comes first: `completed` checks it before it waits.
         self._is_woken = True
         self._inbox.put(None)
 
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
-        """See `Transport.read_ranges`."""
         self._check_process()
         return Download(self, self._settings, self._channels, self._clock, ranges, spec).chunks()
 

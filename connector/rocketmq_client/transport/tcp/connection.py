@@ -11,8 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rocketmq_client.settings import split_address
-from rocketmq_client.tls import OPEN_TO_ALL, Security
+from rocketmq_client.settings import ConnectionSettings, split_address
 from rocketmq_client.transport.net.buffers import BufferPool
 from rocketmq_client.transport.tls.probe import explain_hang_up
 from rocketmq_client.transport.tls.socket import TlsSocket
@@ -96,18 +95,17 @@ class Connection:
         buffers: BufferPool,
         done: list[Call],
         *,
+        settings: ConnectionSettings,
         now_ms: int,
-        timeout_ms: int,
-        security: Security = OPEN_TO_ALL,
         responder: Responder | None = None,
     ) -> None:
         self.address = address
-        self._security = security
+        self._tls = settings.tls
         self.is_open = False
         self.is_dead = False
-        self._connect_deadline_ms = now_ms + timeout_ms
+        self._connect_deadline_ms = now_ms + settings.connect_timeout_ms
         self._session = ClientSession(
-            allocate=buffers.allocate, credentials=security.credentials, responder=responder
+            allocate=buffers.allocate, credentials=settings.credentials, responder=responder
         )
         self._calls: dict[int, Call] = {}
         self._done = done
@@ -310,9 +308,9 @@ class Connection:
             self._greet(self._socket, now_ms)
             return
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code == 0 and self._security.tls is not None:
+        if code == 0 and self._tls is not None:
             try:
-                self._socket = TlsSocket(self._socket, self._security.tls, self.address)
+                self._socket = TlsSocket(self._socket, self._tls, self.address)
                 self._greet(self._socket, now_ms)
             except TlsError as error:
                 self.fail(error)
@@ -341,7 +339,7 @@ class Connection:
         found: WrongSettingsError | None = None
         if not self._was_answered and not self.is_dead:
             greeting = ClientSession().start(_HARMLESS, now_ms=0, timeout_ms=1)
-            is_tls = self._security.tls is not None
+            is_tls = self._tls is not None
             parts = b"".join(greeting.parts)
             found = explain_hang_up(self.address, parts, is_tls=is_tls, is_grpc=False)
         if found is None and not self.is_open:

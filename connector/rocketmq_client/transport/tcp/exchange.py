@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from rocketmq_client.tls import OPEN_TO_ALL, Security
+from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.buffers import BufferPool
 from rocketmq_client.transport.net.clock import ActiveClock
 from rocketmq_client.transport.tcp.connection import Call, Connection
@@ -39,17 +39,14 @@ class Exchange:
 
     def __init__(
         self,
+        settings: ConnectionSettings,
         clock: ActiveClock,
-        *,
-        connect_timeout_ms: int,
-        security: Security = OPEN_TO_ALL,
         responder: Responder | None = None,
     ) -> None:
         """`responder` answers requests of brokers."""
         self.clock = clock
         self._responder = responder
-        self._security = security
-        self._connect_timeout_ms = connect_timeout_ms
+        self._settings = settings
         self._connections: dict[str, Connection] = {}
         self._buffers = BufferPool()
         self._selector = _new_selector()
@@ -191,9 +188,8 @@ class Exchange:
                 address,
                 self._buffers,
                 self._done,
+                settings=self._settings,
                 now_ms=self.clock.now_ms(),
-                timeout_ms=self._connect_timeout_ms,
-                security=self._security,
                 responder=self._responder,
             )
             if not connection.is_dead:

@@ -37,7 +37,6 @@ class TcpTransport(Transport):
     def call_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
     ) -> list[R | RocketMQError]:
-        """See `Transport.call_many`."""
         self._check_process()
         inbox: list[Call] = []
         with self._clock.inside():
@@ -59,7 +58,6 @@ class TcpTransport(Transport):
     def submit_many(
         self, requests: Sequence[tuple[str | None, Request[R]]], *, timeout_ms: int
     ) -> list[int]:
-        """See `Transport.submit_many`."""
         self._check_process()
         tickets = range(self._ticket + 1, self._ticket + 1 + len(requests))
         self._ticket += len(requests)
@@ -71,7 +69,6 @@ class TcpTransport(Transport):
         return list(tickets)
 
     def completed(self, *, timeout_ms: int) -> list[tuple[int, Reply | RocketMQError]]:
-        """See `Transport.completed`."""
         self._check_process()
         with self._clock.inside():
             end_ms = self._clock.now_ms() + timeout_ms
@@ -90,20 +87,16 @@ class TcpTransport(Transport):
         return done
 
     def wake(self) -> None:
-        """See `Transport.wake`."""
         self._exchange.wake()
 
     def broker_addresses(self) -> dict[str, str]:
-        """See `Transport.broker_addresses`."""
         return self._requests.directory.broker_addresses()
 
     def hint(self, addresses: Mapping[str, str]) -> None:
-        """See `Transport.hint`."""
         self._check_process()
         self._requests.directory.hint(addresses)
 
     def read_ranges(self, ranges: Sequence[OffsetRange], spec: ReadSpec) -> Iterator[RangeChunk]:
-        """See `Transport.read_ranges`."""
         self._check_process()
         return Download(self._settings, self._clock, self._requests, ranges, spec).chunks()
 
@@ -144,12 +137,7 @@ class TcpTransport(Transport):
     def _reset(self) -> None:
         self._process_id = os.getpid()
         self._clock = ActiveClock()
-        self._exchange = Exchange(
-            self._clock,
-            connect_timeout_ms=self._settings.connect_timeout_ms,
-            security=self._settings.security,
-            responder=self._responder,
-        )
+        self._exchange = Exchange(self._settings, self._clock, self._responder)
         self._requests = BrokerRequests(self._settings, self._clock, self._exchange)
         self._inbox: list[Call] = []
         self._tickets: dict[Call, int] = {}

@@ -18,7 +18,6 @@ from rocketmq_wire.grpc.public.messages import (
     GZIP,
     milliseconds,
     named_properties,
-    put_duration,
 )
 from rocketmq_wire.grpc.public.status import check_status, error_of_status
 from rocketmq_wire.model import Buffer, Host, StoredMessage, Subscription
@@ -50,35 +49,34 @@ def path_of(name: str) -> str:
 
 def telemetry(group: str, topics: Mapping[str, Subscription]) -> bytes:
     """The first message of a client's settings stream."""
-    command = public.message_class("TelemetryCommand")()
-    settings = command.settings
-    settings.client_type = SIMPLE_CONSUMER
-    settings.user_agent.version = CLIENT_VERSION
-    settings.user_agent.platform = "Python"
-    put_duration(settings.request_timeout, 10_000)
-    settings.subscription.group.name = group
-    put_duration(settings.subscription.long_polling_timeout, POLL_MS)
-    for topic, subscription in topics.items():
-        entry = settings.subscription.subscriptions.add()
-        entry.topic.name = topic
-        _put_expression(entry.expression, subscription)
-    return bytes(command.SerializeToString())
+    return _encoded(
+        "TelemetryCommand",
+        settings={
+            "client_type": SIMPLE_CONSUMER,
+            "user_agent": {"version": CLIENT_VERSION, "platform": "Python"},
+            "request_timeout": _duration(10_000),
+            "subscription": {
+                "group": {"name": group},
+                "long_polling_timeout": _duration(POLL_MS),
+                "subscriptions": [
+                    {"topic": {"name": topic}, "expression": _expression(subscription)}
+                    for topic, subscription in topics.items()
+                ],
+            },
+        },
+    )
 
 
 def heartbeat(group: str) -> bytes:
     """The request that keeps a client registered."""
-    request = public.message_class("HeartbeatRequest")(client_type=SIMPLE_CONSUMER)
-    request.group.name = group
-    return bytes(request.SerializeToString())
+    return _encoded("HeartbeatRequest", client_type=SIMPLE_CONSUMER, group={"name": group})
 
 
 def route_query(topic: str, address: tuple[str, int]) -> bytes:
     """The request for a topic's queues; `address` is the service's own."""
-    request = public.message_class("QueryRouteRequest")()
-    request.topic.name = topic
-    request.endpoints.scheme = 1
-    request.endpoints.addresses.add(host=address[0], port=address[1])
-    return bytes(request.SerializeToString())
+    host, port = address
+    endpoints = {"scheme": 1, "addresses": [{"host": host, "port": port}]}
+    return _encoded("QueryRouteRequest", topic={"name": topic}, endpoints=endpoints)
 
 
 def brokers_of(topic: str, answer: Buffer) -> tuple[tuple[str, bytes], ...]:
@@ -106,13 +104,15 @@ def receive(
     poll_ms: int = POLL_MS,
 ) -> bytes:
     """A request for messages; `queue` is as `brokers_of` gave it."""
-    request = public.message_class("ReceiveMessageRequest")(batch_size=count_max)
-    request.group.name = group
-    request.message_queue.ParseFromString(queue)
-    _put_expression(request.filter_expression, subscription)
-    put_duration(request.invisible_duration, invisible_ms)
-    put_duration(request.long_polling_timeout, poll_ms)
-    return bytes(request.SerializeToString())
+    return _encoded(
+        "ReceiveMessageRequest",
+        batch_size=count_max,
+        group={"name": group},
+        message_queue=_parsed("MessageQueue", queue),
+        filter_expression=_expression(subscription),
+        invisible_duration=_duration(invisible_ms),
+        long_polling_timeout=_duration(poll_ms),
+    )
 
 
 def received(topic: str, frames: Sequence[Buffer]) -> tuple[bytes, tuple[ReceiptHandle, ...]]:
@@ -136,11 +136,10 @@ def received(topic: str, frames: Sequence[Buffer]) -> tuple[bytes, tuple[Receipt
 
 def acks(group: str, topic: str, handles: Iterable[ReceiptHandle]) -> bytes:
     """The acknowledgement of messages popped for a topic."""
-    request = public.message_class("AckMessageRequest")()
-    request.group.name, request.topic.name = group, topic
-    for handle in handles:
-        request.entries.add(receipt_handle=handle.text())
-    return bytes(request.SerializeToString())
+    entries = [{"receipt_handle": handle.text()} for handle in handles]
+    return _encoded(
+        "AckMessageRequest", group={"name": group}, topic={"name": topic}, entries=entries
+    )
 
 
 def ack_errors(answer: Buffer) -> list[BrokerError]:
@@ -152,11 +151,13 @@ def ack_errors(answer: Buffer) -> list[BrokerError]:
 
 def change(group: str, topic: str, handle: ReceiptHandle, invisible_ms: int) -> bytes:
     """The request for another invisible time, counted from now."""
-    request = public.message_class("ChangeInvisibleDurationRequest")()
-    request.group.name, request.topic.name = group, topic
-    request.receipt_handle = handle.text()
-    put_duration(request.invisible_duration, invisible_ms)
-    return bytes(request.SerializeToString())
+    return _encoded(
+        "ChangeInvisibleDurationRequest",
+        group={"name": group},
+        topic={"name": topic},
+        receipt_handle=handle.text(),
+        invisible_duration=_duration(invisible_ms),
+    )
 
 
 def changed(answer: Buffer) -> ReceiptHandle:
@@ -178,9 +179,17 @@ def _parsed(name: str, content: Buffer) -> Any:
     return public.parse(name, bytes(content))
 
 
-def _put_expression(expression: Any, subscription: Subscription) -> None:
-    expression.type = _TAG if subscription.kind == "TAG" else _SQL
-    expression.expression = subscription.expression
+def _encoded(name: str, **fields: Any) -> bytes:
+    return bytes(public.message_class(name)(**fields).SerializeToString())
+
+
+def _duration(milliseconds_: int) -> dict[str, int]:
+    return {"seconds": milliseconds_ // 1_000, "nanos": milliseconds_ % 1_000 * 1_000_000}
+
+
+def _expression(subscription: Subscription) -> dict[str, int | str]:
+    kind = _TAG if subscription.kind == "TAG" else _SQL
+    return {"type": kind, "expression": subscription.expression}
 
 
 def _stored(topic: str, message: Any, handle: ReceiptHandle) -> StoredMessage:

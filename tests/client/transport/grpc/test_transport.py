@@ -279,7 +279,7 @@ def test_a_peer_that_is_silent_during_a_call_is_pinged_and_given_up(server: Serv
         connection = GrpcConnection(
             proxy.address,
             inbox,
-            connect_timeout_ms=3_000,
+            settings=ConnectionSettings(endpoints=proxy.address),
             ping_after_ms=1_000,
             silence_ms_max=1_500,
         )

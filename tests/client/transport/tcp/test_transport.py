@@ -144,7 +144,9 @@ def test_an_answer_that_stops_in_its_middle_ends_its_connection(silent_ms, is_de
     done: list[Call] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
-        connection = Connection(f"{host}:{port}", BufferPool(), done, now_ms=0, timeout_ms=10_000)
+        address = f"{host}:{port}"
+        settings = ConnectionSettings((address,), connect_timeout_ms=10_000)
+        connection = Connection(address, BufferPool(), done, settings=settings, now_ms=0)
         peer, _ = listener.accept()
         with peer:
             select.select([], [connection.fileno()], [], 10)
@@ -209,7 +211,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced_before_it_is_used(b
 
 def test_a_connection_that_broke_before_a_wait_does_not_hinder_it(broker):
     """The socket to wake by gets the number of the broken connection's descriptor."""
-    exchange = Exchange(ActiveClock(), connect_timeout_ms=1_000)
+    exchange = Exchange(ConnectionSettings((broker.address,)), ActiveClock())
     call = Call(None, GetRoute("orders"), [], 5_000, 5_000)
     with exchange.clock.inside():
         exchange.submit(broker.address, call, timeout_ms=5_000)
