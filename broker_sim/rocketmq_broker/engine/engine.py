@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.engine.admin.administration import Administration
-from rocketmq_broker.engine.admin.member_questions import MemberQuestions
 from rocketmq_broker.engine.admin.settings import Settings
 from rocketmq_broker.engine.admin.statistics import Statistics
 from rocketmq_broker.engine.core import refusals
@@ -24,13 +23,14 @@ from rocketmq_broker.engine.core.outcomes import (
     Hold,
     Outcome,
     Peer,
+    Q,
     Rule,
     answer_rule,
     done_rule,
     timed_rule,
 )
 from rocketmq_broker.engine.core.routes import Identity, cluster_of, route_of
-from rocketmq_broker.engine.groups.clients import Origin, Registration
+from rocketmq_broker.engine.groups.clients import Registration
 from rocketmq_broker.engine.groups.queue_locks import QueueLocks
 from rocketmq_broker.engine.messages.delays import DELAYS_FILE, Delays
 from rocketmq_broker.engine.messages.filtering import check_subscription
@@ -97,7 +97,6 @@ class Engine:
                 *self._statistics_rules(),
                 *self.pops.rules(),
                 *self._administration.rules(),
-                *MemberQuestions(self.tables).rules(),
             )
         }
         self.config_files = (
@@ -218,21 +217,11 @@ class Engine:
     def _statistics_rules(self) -> tuple[Rule[Any], ...]:
         statistics = self._statistics
         return (
-            answer_rule(
-                offsets.SearchOffset,
-                lambda request: offsets.OffsetReply(statistics.search(request)),
-            ),
-            answer_rule(
-                offsets.GetMaxOffset,
-                lambda request: offsets.OffsetReply(statistics.bounds(request.queue).end),
-            ),
-            answer_rule(
-                offsets.GetMinOffset,
-                lambda request: offsets.OffsetReply(statistics.bounds(request.queue).start),
-            ),
-            answer_rule(
-                offsets.GetEarliestStoreTime,
-                lambda request: offsets.OffsetReply(statistics.earliest_time(request.queue)),
+            _offset_rule(offsets.SearchOffset, statistics.search),
+            _offset_rule(offsets.GetMaxOffset, lambda asked: statistics.bounds(asked.queue).end),
+            _offset_rule(offsets.GetMinOffset, lambda asked: statistics.bounds(asked.queue).start),
+            _offset_rule(
+                offsets.GetEarliestStoreTime, lambda asked: statistics.earliest_time(asked.queue)
             ),
             answer_rule(
                 topics.GetTopicStats,
@@ -266,14 +255,18 @@ class Engine:
 
     def _heartbeat(self, request: groups.Heartbeat, peer: Peer, now_ms: int) -> Outcome:
         tables = self.tables
-        origin = Origin(f"{peer.host}:{peer.port}", request.language, request.version)
-        member = Registration(peer.key, now_ms, origin)
+        address = f"{peer.host}:{peer.port}"
+        member = Registration(
+            groups.Connection(request.client_id, address, request.language, request.version),
+            peer.key,
+            now_ms,
+        )
         for info in request.consumers:
             tables.groups.ensure(info.group)
             tables.topics.create_retry_topic(info.group)
-            tables.clients.register_consumer(request.client_id, info, member)
+            tables.clients.register_consumer(info, member)
         for group in request.producer_groups:
-            tables.clients.register_producer(request.client_id, group, member)
+            tables.clients.register_producer(group, member)
         return DONE
 
     def _check_subscription(self, request: groups.CheckSubscription) -> None:
@@ -314,3 +307,7 @@ class Engine:
                 tables.topics.delete(topic)
                 self.pops.forget_topic(topic)
                 tables.committed.delete_topic(topic)
+
+
+def _offset_rule(request: type[Q], find: Callable[[Q], int]) -> Rule[Q]:
+    return answer_rule(request, lambda asked: offsets.OffsetReply(find(asked)))

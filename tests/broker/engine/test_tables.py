@@ -13,7 +13,7 @@ from rocketmq_broker.engine.groups.committed_offsets import CommittedOffsets
 from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription, TopicConfig
-from rocketmq_wire.requests.groups import UnregisterClient
+from rocketmq_wire.requests.groups import Connection, UnregisterClient
 
 ORDERS_0 = QueueId("orders", "broker-a", 0)
 
@@ -209,8 +209,10 @@ class TestClients:
         return Clients(expiry_ms=120_000)
 
     def register(self, clients, client_id, *subscriptions, peer_key=1, now_ms=0):
-        registration = Registration(peer_key, now_ms)
-        clients.register_consumer(client_id, consumer("g", *subscriptions), registration)
+        connection = Connection(client_id, "10.0.0.9:5555", "JAVA", 453)
+        clients.register_consumer(
+            consumer("g", *subscriptions), Registration(connection, peer_key, now_ms)
+        )
 
     def test_members_are_listed_in_one_order(self, clients):
         self.register(clients, "b")
@@ -253,7 +255,7 @@ class TestClients:
 
     def test_client_leaves_only_the_groups_it_names(self, clients):
         self.register(clients, "a")
-        clients.register_producer("a", "p", Registration(1, 0))
+        clients.register_producer("p", Registration(Connection("a", "", "", 0), 1, 0))
         clients.unregister(UnregisterClient("a", "p", None))
         assert clients.consumer_ids("g") == ("a",)
         clients.unregister(UnregisterClient("a", None, "g"))

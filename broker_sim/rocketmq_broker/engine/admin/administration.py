@@ -1,10 +1,13 @@
 """The rules of administrators' requests: settings, groups, clients, offset resets, messages.
 
-The rules for topics are in `engine`.
+The broker passes some of them on to members of a group: only they know the answers. The rules for
+topics are in `engine`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from rocketmq_broker.engine.admin.settings import Settings
@@ -14,6 +17,8 @@ from rocketmq_broker.engine.core.activity import Activity
 from rocketmq_broker.engine.core.outcomes import (
     DONE,
     Answer,
+    AskMembers,
+    Member,
     Outcome,
     Peer,
     Rule,
@@ -24,12 +29,23 @@ from rocketmq_broker.engine.core.outcomes import (
 from rocketmq_broker.engine.core.routes import WritePermission
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import BROKER_VERSION
+from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.requests import brokers, groups, messages, offsets
+from rocketmq_wire.records.message_id import parse_offset_message_id
+from rocketmq_wire.requests import brokers, groups, members, messages, offsets
 from rocketmq_wire.requests.contract import CountReply, Reply
 
 _VERSION_NAME: Final = "V5_3_3"
 """The name of `BROKER_VERSION`."""
+# RocketMQ reports its thread pools' queues and its timers' backlog; this broker's loop has none.
+_THREAD_POOLS: Final = ("send", "pull", "litePull", "query", "ack")
+_IDLE: Final = {
+    **{f"{name}ThreadPoolQueueSize": "0" for name in _THREAD_POOLS},
+    **{f"{name}ThreadPoolQueueHeadWaitTimeMills": "0" for name in _THREAD_POOLS},
+    **dict.fromkeys(("pageCacheLockTimeMills", "startAcceptSendRequestTimeStamp"), "0"),
+    **dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), "0"),
+    **dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), "0.0"),
+}
 _QUERY_COUNT_MAX: Final = 64
 _UNIQUE_COUNT_MAX: Final = 32
 
@@ -77,19 +93,18 @@ class Administration:
             Rule(offsets.GetAllCommittedOffsets, self._all_committed_offsets),
             answer_rule(messages.ViewMessage, self._view),
             timed_rule(messages.QueryMessages, self._query),
+            Rule(members.GetRunningInfo, self._running_info),
+            Rule(members.ConsumeDirectly, self._consume_directly),
+            Rule(members.GetMembersOffsets, self._members_offsets),
         )
 
     # --- the broker -----------------------------------------------------------------------------
 
     def _runtime_info(self, _: brokers.GetRuntimeInfo, now_ms: int) -> Outcome:
         store = self._tables.store
-        # RocketMQ reports its thread pools' queues; this broker's one loop has none.
-        queues = ("send", "pull", "litePull", "query", "ack")
-        idle = {f"{name}ThreadPoolQueueSize": "0" for name in queues}
-        idle |= {f"{name}ThreadPoolQueueHeadWaitTimeMills": "0" for name in queues}
         table = {
             **self._activity.table(now_ms),
-            **idle,
+            **_IDLE,
             "brokerActive": "true",
             "brokerVersion": str(BROKER_VERSION),
             "brokerVersionDesc": _VERSION_NAME,
@@ -98,14 +113,7 @@ class Administration:
             "commitLogMaxOffset": str(store.appended_end),
             "dispatchBehindBytes": str(store.index_lag),
             "earliestMessageTimeStamp": str(store.earliest_ms()),
-            "pageCacheLockTimeMills": "0",
             "remainHowManyDataToFlush": f"{store.appended_end - store.durable_end} B",
-            "startAcceptSendRequestTimeStamp": "0",
-            "timerReadBehind": "0",
-            "timerOffsetBehind": "0",
-            "timerCongestNum": "0",
-            "timerEnqueueTps": "0.0",
-            "timerDequeueTps": "0.0",
         }
         return Answer(brokers.SettingsReply(table))
 
@@ -229,3 +237,58 @@ class Administration:
         if not parts:
             raise refusals.message_not_found()
         return Answer(messages.RecordsReply(parts, now_ms, store.appended_end - store.index_lag))
+
+    # --- requests that only members of a group can answer --------------------------------------
+
+    def _running_info(self, request: members.GetRunningInfo, _: Peer, __: int) -> Outcome:
+        member = self._member(request.group, request.client_id)
+        return AskMembers((member,), request, _only_reply, passes_on=True)
+
+    def _consume_directly(self, request: members.ConsumeDirectly, _: Peer, __: int) -> Outcome:
+        try:
+            _id, position = parse_offset_message_id(request.message_id)
+        except RemoteProtocolError as error:
+            raise refusals.message_id_illegal(str(error)) from error
+        record = self._tables.store.record_at(position)
+        if record is None:
+            raise refusals.record_missing(position)
+        member = self._member(request.group, request.client_id)
+        broker_name = self._tables.identity.broker_name
+        asked = replace(request, broker=broker_name, record=bytes(record))
+        return AskMembers((member,), asked, _only_reply, passes_on=True)
+
+    def _members_offsets(self, request: members.GetMembersOffsets, _: Peer, __: int) -> Outcome:
+        peers = self._tables.clients.consumer_peers(request.group)
+        if not peers:
+            raise refusals.group_offline(request.group)
+        wanted = tuple(
+            Member(request.group, client_id, key)
+            for client_id, key in peers.items()
+            if request.client_id in ("", client_id)
+        )
+        asked = members.GetClientOffsets(request.group, request.topic)
+        return AskMembers(wanted, asked, _joined_offsets)
+
+    def _member(self, group: str, client_id: str) -> Member:
+        key = self._tables.clients.consumer_peers(group).get(client_id)
+        if key is None:
+            raise refusals.member_offline(group, client_id)
+        return Member(group, client_id, key)
+
+
+def _only_reply(replies: Mapping[str, Reply | BrokerError]) -> Reply:
+    (reply,) = replies.values()
+    if isinstance(reply, BrokerError):
+        raise reply
+    return reply
+
+
+def _joined_offsets(replies: Mapping[str, Reply | BrokerError]) -> Reply:
+    # As RocketMQ does, the reply leaves out members that did not answer.
+    return members.MembersOffsetsReply(
+        {
+            client_id: reply.offsets
+            for client_id, reply in replies.items()
+            if isinstance(reply, offsets.OffsetsReply)
+        }
+    )

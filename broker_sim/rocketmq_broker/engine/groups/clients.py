@@ -6,7 +6,6 @@ with the largest version wins, and a heartbeat without a topic removes that topi
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,21 +15,12 @@ from rocketmq_wire.requests.groups import Connection, UnregisterClient
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """A client's address and version, for tools."""
-
-    address: str = ""
-    language: str = ""
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Registration:
     """A client in a group, as its newest heartbeat reported it."""
 
+    connection: Connection
     peer_key: int
     seen_ms: int
-    origin: Origin = Origin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +39,7 @@ class _Group:
     """How the group consumes, from its newest heartbeat; None for producers."""
 
     def connections(self) -> tuple[Connection, ...]:
-        return tuple(
-            Connection(client_id, *dataclasses.astuple(member.origin))
-            for client_id, member in sorted(self.members.items())
-        )
+        return tuple(member.connection for _, member in sorted(self.members.items()))
 
 
 _EMPTY: Final = _Group()
@@ -66,8 +53,9 @@ class Clients:
         self._changed: set[str] = set()
         """Consumer groups whose members do not know of a change yet."""
 
-    def register_consumer(self, client_id: str, info: ConsumerInfo, member: Registration) -> None:
+    def register_consumer(self, info: ConsumerInfo, member: Registration) -> None:
         group = self._consumers.setdefault(info.group, _Group())
+        client_id = member.connection.client_id
         known = group.members.get(client_id)
         group.members[client_id] = member
         group.info = info
@@ -84,8 +72,9 @@ class Clients:
                     Subscription(expression, kind), version
                 )
 
-    def register_producer(self, client_id: str, group: str, member: Registration) -> None:
-        self._producers.setdefault(group, _Group()).members[client_id] = member
+    def register_producer(self, group: str, member: Registration) -> None:
+        members = self._producers.setdefault(group, _Group()).members
+        members[member.connection.client_id] = member
 
     def unregister(self, request: UnregisterClient) -> None:
         """Remove a client from the groups that it names."""

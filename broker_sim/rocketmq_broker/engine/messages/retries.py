@@ -8,7 +8,6 @@ another level                            %RETRY%<group>, that level
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_broker.engine.core import refusals
@@ -30,21 +29,15 @@ ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 _LEVEL_START: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class RetryTarget:
-    """The topic that a message sent back goes to."""
+def retry_target(group: str, *, attempts: int, attempts_max: int, level: int) -> tuple[str, int]:
+    """The topic that a message sent back goes to, and its delay level there; 0: at once.
 
-    topic: str
-    level: int
-    """The delay level; 0: at once."""
-
-
-def retry_target(group: str, *, attempts: int, attempts_max: int, level: int) -> RetryTarget:
-    """Decide by the message's count of attempts and the level that the consumer asks for."""
+    Decides by the message's count of attempts and the level that the consumer asks for.
+    """
     if attempts >= attempts_max or level < 0:
-        return RetryTarget(DEAD_LETTER_PREFIX + group, 0)
+        return DEAD_LETTER_PREFIX + group, 0
     wanted = level or _LEVEL_START + attempts
-    return RetryTarget(RETRY_PREFIX + group, min(wanted, LEVEL_MAX))
+    return RETRY_PREFIX + group, min(wanted, LEVEL_MAX)
 
 
 class SendBacks:
@@ -64,19 +57,19 @@ class SendBacks:
         message = self._message_at(request.physical_offset)
         if request.attempts_max is not None:
             attempts_max = request.attempts_max
-        target = retry_target(
+        topic, level = retry_target(
             request.group,
             attempts=message.reconsume_times,
             attempts_max=attempts_max,
             level=request.delay_level,
         )
         count = tables.topics.ensure_group_topic(
-            target.topic, retry_queues if target.topic.startswith(RETRY_PREFIX) else 1
+            topic, retry_queues if topic.startswith(RETRY_PREFIX) else 1
         )
-        queue = QueueId(target.topic, "", next(self._next_queue) % count)
+        queue = QueueId(topic, "", next(self._next_queue) % count)
         properties = _retry_properties(message, request)
-        if target.level:
-            queue, properties = delayed(queue, properties, target.level)
+        if level:
+            queue, properties = delayed(queue, properties, level)
         try:
             appended = store_again(
                 message,

@@ -128,8 +128,7 @@ class Sending:
             self._half_messages.note_half(appended, named, now_ms)
         elif due_ms is not None:
             recall_handle = self._timers.note(appended.start, named)
-        message_id = offset_message_id(self._store_host, appended.physical_start)
-        return self._acknowledge(queue, appended, message_id, unique_key, recall_handle)
+        return self._acknowledge(queue, appended, unique_key, recall_handle=recall_handle)
 
     def send_batch(self, request: SendBatch, peer: Peer, now_ms: int) -> Outcome:
         """Code 320. Refusals: 3, 13, 16, 17, 29."""
@@ -152,7 +151,7 @@ class Sending:
             )
             # The append fails, too, for records with an IPv6 store host.
             appended = self._store.append(queue.topic, queue.index, block, now_ms)
-        return self._acknowledge_records(queue, appended)
+        return self._acknowledge(queue, appended)
 
     def send_batches(
         self, requests: Sequence[tuple[SendBatch, Peer]], now_ms: int
@@ -209,8 +208,7 @@ class Sending:
         if appended is None:
             return None
         return [
-            self._acknowledge_records(queue, each)
-            for queue, each in zip(queues, appended, strict=True)
+            self._acknowledge(queue, each) for queue, each in zip(queues, appended, strict=True)
         ]
 
     def _batch_queue(self, request: SendBatch) -> QueueId:
@@ -270,23 +268,20 @@ class Sending:
     ) -> Outcome:
         message_ids = _joined_ids(self._store_host, appended, starts)
         unique_key = decode_properties(request.properties).get(UNIQUE_KEY)
-        return self._acknowledge(queue, appended, message_ids, unique_key)
-
-    def _acknowledge_records(self, queue: QueueId, appended: Appended) -> Outcome:
-        message_id = offset_message_id(self._store_host, appended.physical_start)
-        return self._acknowledge(queue, appended, message_id, None)
+        return self._acknowledge(queue, appended, unique_key, message_ids=message_ids)
 
     def _acknowledge(
         self,
         queue: QueueId,
         appended: Appended,
-        message_id: str,
-        unique_key: str | None,
+        unique_key: str | None = None,
+        *,
+        message_ids: str | None = None,
         recall_handle: str | None = None,
     ) -> Outcome:
         reply = SendReply(
             SendStatus.OK,
-            message_id,
+            message_ids or offset_message_id(self._store_host, appended.physical_start),
             queue.index,
             appended.start,
             unique_key,

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import heapq
 import logging
+import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from rocketmq_broker.engine.core import refusals
@@ -238,25 +239,24 @@ class Timers:
         if handle.due_ms <= now_ms:
             raise refusals.recall_illegal("timestamp invalid")
         # RocketMQ rounds the stored time, and adds one in the handle.
+        key = f"{handle.topic}+{handle.unique_key}"
         for due_ms in (handle.due_ms, handle.due_ms - 1):
-            offset = self._find(due_ms, handle)
-            if offset is not None:
-                break
-        else:
-            raise refusals.recall_illegal(
-                "the message does not wait: it was delivered or recalled already"
-            )
-        end_position = self._store_recall(request, handle, due_ms, now_ms)
-        self._slots[due_ms].remove(offset)
-        self._remove(offset)
-        return self._tables.acknowledge(RecallReply(handle.unique_key), end_position)
+            for offset in self._waiting(due_ms, key):
+                end_position = self._store_recall(request, handle, due_ms, now_ms)
+                self._slots[due_ms].remove(offset)
+                self._remove(offset)
+                return self._tables.acknowledge(RecallReply(handle.unique_key), end_position)
+        raise refusals.recall_illegal(
+            "the message does not wait: it was delivered or recalled already"
+        )
 
-    def _find(self, due_ms: int, handle: RecallHandle) -> int | None:
-        for offset in self._slots.get(due_ms, ()):
-            message = read_message(self._store, _QUEUE, offset, check_crc=False)
-            if message is not None and _key_of(message) == f"{handle.topic}+{handle.unique_key}":
-                return offset
-        return None
+    def _waiting(self, due_ms: int, key: str, before: int = sys.maxsize) -> Iterator[int]:
+        """The offsets below `before` of the messages due then with this topic and unique key."""
+        for offset in tuple(self._slots.get(due_ms, ())):
+            if offset < before:
+                message = read_message(self._store, _QUEUE, offset, check_crc=False)
+                if message is not None and _key_of(message) == key:
+                    yield offset
 
     def _store_recall(
         self, request: RecallMessage, handle: RecallHandle, due_ms: int, now_ms: int
@@ -316,13 +316,9 @@ class Timers:
                     self._load_one(record, start, recalled)
                 start += 1
         for due_ms, key, before in recalled:
-            for offset in tuple(self._slots.get(due_ms, ())):
-                if offset >= before:
-                    continue
-                message = read_message(self._store, _QUEUE, offset, check_crc=False)
-                if message is not None and _key_of(message) == key:
-                    self._slots[due_ms].remove(offset)
-                    self._remove(offset)
+            for offset in self._waiting(due_ms, key, before):
+                self._slots[due_ms].remove(offset)
+                self._remove(offset)
 
     def _load_one(self, record: bytes, offset: int, recalled: list[tuple[int, str, int]]) -> None:
         if _RECALLED_BYTES in record or _ROLLED_BYTES in record:

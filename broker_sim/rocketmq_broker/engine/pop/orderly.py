@@ -35,22 +35,15 @@ class _OrderlyPop:
     counts: dict[int, int] = field(default_factory=dict)
     """The number of earlier pops by offset, without zeros."""
 
+    def unacked(self) -> list[int]:
+        return [offset for index, offset in enumerate(self.offsets) if not self.acked >> index & 1]
+
     def free_ms(self) -> int:
         """The time when every unacknowledged message is visible again."""
+        visible_ms = self.pop_ms + self.invisible_ms
         return max(
-            (
-                self.visible_ms.get(offset, self.pop_ms + self.invisible_ms)
-                for index, offset in enumerate(self.offsets)
-                if not self.acked >> index & 1
-            ),
-            default=0,
+            (self.visible_ms.get(offset, visible_ms) for offset in self.unacked()), default=0
         )
-
-    def first_unacked(self) -> int:
-        for index, offset in enumerate(self.offsets):
-            if not self.acked >> index & 1:
-                return offset
-        return self.offsets[-1] + 1
 
 
 class OrderlyPops:
@@ -108,9 +101,9 @@ class OrderlyPops:
         if offset not in pop.offsets:
             raise KeyError(offset)
         pop.acked |= 1 << pop.offsets.index(offset)
-        following = pop.first_unacked()
         self._put(queue, pop)
-        return following
+        unacked = pop.unacked()
+        return unacked[0] if unacked else pop.offsets[-1] + 1
 
     def change(self, queue: GroupQueue, offset: int, *, pop_ms: int, visible_ms: int) -> None:
         """Change the time when a message is visible again."""

@@ -141,7 +141,11 @@ class Transactions:
         _check_is_meant(message, request)
         half = self._table.get(request.half_offset)
         if half is None:
-            return self._answer_again(request.half_offset, wanted)
+            # A repeated request gets the answer of the first one.
+            ended = self._table.how_ended(request.half_offset)
+            if ended is not wanted:
+                raise refusals.already_ended(ended.value if ended is not None else "long ago")
+            return self._tables.acknowledge(Done(), self._store.appended_end)
         immune_ms = immunity_ms(message.properties)
         if immune_ms is not None and not request.is_from_check:
             # As brokers from 5.1 on: after this time only a checked producer may end the message.
@@ -152,13 +156,6 @@ class Transactions:
             self._deliver(half, message, now_ms)
         self._end(half, wanted)
         self._write_ends(now_ms)
-        return self._tables.acknowledge(Done(), self._store.appended_end)
-
-    def _answer_again(self, offset: int, wanted: Ended) -> Outcome:
-        """Answer a repeated request for an ended half message like the first one."""
-        ended = self._table.how_ended(offset)
-        if ended is not wanted:
-            raise refusals.already_ended(ended.value if ended is not None else "long ago")
         return self._tables.acknowledge(Done(), self._store.appended_end)
 
     def _half_at(self, position: int, *, check_crc: bool) -> StoredMessage:

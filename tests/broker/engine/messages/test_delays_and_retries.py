@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rocketmq_broker.engine.core.outcomes import AfterSync
 from rocketmq_broker.engine.groups.queue_locks import QueueLocks
 from rocketmq_broker.engine.messages.delays import DELAYS_FILE, level_of
-from rocketmq_broker.engine.messages.retries import RetryTarget, retry_target
+from rocketmq_broker.engine.messages.retries import retry_target
 from rocketmq_broker.storage.disk.memory_files import MemoryFiles
 from rocketmq_broker.storage.queues.consume_queue import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_wire.errors import BrokerError, GroupNotFoundError
@@ -199,16 +199,16 @@ def test_a_batch_of_delayed_messages_is_refused(broker: EngineUnderTest) -> None
 @pytest.mark.parametrize(
     ("attempts", "level", "target"),
     [
-        (0, 0, RetryTarget("%RETRY%g", 3)),
-        (13, 0, RetryTarget("%RETRY%g", 16)),
-        (15, 0, RetryTarget("%RETRY%g", 18)),
-        (16, 0, RetryTarget("%DLQ%g", 0)),
-        (0, 7, RetryTarget("%RETRY%g", 7)),
-        (0, 99, RetryTarget("%RETRY%g", 18)),
-        (0, -1, RetryTarget("%DLQ%g", 0)),
+        (0, 0, ("%RETRY%g", 3)),
+        (13, 0, ("%RETRY%g", 16)),
+        (15, 0, ("%RETRY%g", 18)),
+        (16, 0, ("%DLQ%g", 0)),
+        (0, 7, ("%RETRY%g", 7)),
+        (0, 99, ("%RETRY%g", 18)),
+        (0, -1, ("%DLQ%g", 0)),
     ],
 )
-def test_attempts_and_level_decide(attempts: int, level: int, target: RetryTarget) -> None:
+def test_attempts_and_level_decide(attempts: int, level: int, target: tuple[str, int]) -> None:
     assert retry_target("g", attempts=attempts, attempts_max=16, level=level) == target
 
 
