@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark_rocketmq.options.values import ConnectionOptions, ReadOptions
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.loss import LossPolicy
-from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.tls import TlsSettings
+from rocketmq_client.settings import ConnectionSettings, TlsSettings
 from rocketmq_wire.signing import Credentials
 
 _MIB = 1024 * 1024

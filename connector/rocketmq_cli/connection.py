@@ -10,8 +10,7 @@ from rocketmq_cli.usage import UsageError
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
-    from rocketmq_client.settings import ConnectionSettings
-    from rocketmq_client.tls import TlsSettings
+    from rocketmq_client.settings import ConnectionSettings, TlsSettings
     from rocketmq_wire.model import QueueId
     from rocketmq_wire.signing import Credentials
 
@@ -83,7 +82,7 @@ def _credentials() -> Credentials | None:
 
 
 def _tls(args: argparse.Namespace) -> TlsSettings | None:
-    from rocketmq_client.tls import TlsSettings
+    from rocketmq_client.settings import TlsSettings
 
     given = (args.tls_ca_file, args.tls_cert_file, args.tls_key_file, args.tls_server_name)
     if not args.tls:

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
         TransactionProducer,
         TransactionSent,
     )
-    from rocketmq_client.settings import ConnectionSettings
-    from rocketmq_client.tls import TlsSettings
+    from rocketmq_client.settings import ConnectionSettings, TlsSettings
     from rocketmq_wire.errors import RocketMQError
     from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, Subscription, TopicConfig
     from rocketmq_wire.requests.transactions import Resolution
@@ -85,7 +84,7 @@ _LAZY = {
     "RocketMQError": "rocketmq_wire.errors",
     "SendOutcomeUnknownError": "rocketmq_client.errors",
     "Subscription": "rocketmq_wire.model",
-    "TlsSettings": "rocketmq_client.tls",
+    "TlsSettings": "rocketmq_client.settings",
     "TopicConfig": "rocketmq_wire.model",
     "TransactionListener": "rocketmq_client.producer.transactional",
     "TransactionProducer": "rocketmq_client.producer.transactional",

@@ -7,11 +7,33 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_client.retry import REQUEST, RetryPolicy
-from rocketmq_client.tls import TlsSettings
 from rocketmq_wire.signing import Credentials
 
 # Pulls and statistics name a group even if nothing is committed. It is never registered.
 READER_GROUP: Final = "pyspark-rocketmq-reader"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Trusted certificates and the client's own. Files are read by the process that connects.
+
+    Raises ValueError.
+    """
+
+    ca_file: str | None = None
+    """The file of trusted certificates; None: those of the operating system."""
+    cert_file: str | None = None
+    key_file: str | None = None
+    server_name: str | None = None
+    """The name in a server's certificate; None: the host of its address."""
+    verifies: bool = True
+    """False accepts any certificate, as RocketMQ's own clients do: a man in the middle can read."""
+
+    def __post_init__(self) -> None:
+        if self.key_file and not self.cert_file:
+            raise ValueError("a key is of no use without its certificate: give cert_file, too")
+        if not self.verifies and (self.ca_file or self.server_name):
+            raise ValueError("nothing is verified: ca_file and server_name would have no effect")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ import pytest
 
 from interop.brokers import CLUSTER, JAVA, our_broker
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.tls import TlsSettings
+from rocketmq_client.settings import ConnectionSettings, TlsSettings
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.signing import Credentials
 from support.certificates import Authority

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from real.test_security import read, refused, send_one
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.tls import TlsSettings
+from rocketmq_client.settings import TlsSettings
 from rocketmq_wire.errors import TlsError
 from rocketmq_wire.signing import Credentials
 from support.certificates import Authority, Pair

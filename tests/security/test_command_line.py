@@ -12,7 +12,7 @@ from rocketmq_broker.config import BrokerConfig
 from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.main import main
 from rocketmq_cli.usage import EXIT_FAILED, UsageError
-from rocketmq_client.tls import TlsSettings
+from rocketmq_client.settings import TlsSettings
 from rocketmq_wire.signing import Credentials
 from support.certificates import Authority, Pair
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.parse import parse_options, read_options
-from rocketmq_client.tls import TlsSettings
+from rocketmq_client.settings import TlsSettings
 from rocketmq_wire.signing import Credentials
 
 BASE = {"nameServer": "h:9876", "subscribe": "orders"}

@@ -22,8 +22,7 @@ from rocketmq_broker.config import BrokerConfig
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.producer.producer import Producer
-from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.tls import TlsSettings
+from rocketmq_client.settings import ConnectionSettings, TlsSettings
 from rocketmq_wire.errors import TlsError
 from rocketmq_wire.model import Message, OffsetRange, TopicConfig
 from support.certificates import Authority, Pair, replace_pair

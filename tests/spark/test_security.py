@@ -15,8 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from rocketmq_cli.support.broker_process import BrokerProcess
 from rocketmq_client.cluster import open_cluster
-from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.tls import TlsSettings
+from rocketmq_client.settings import ConnectionSettings, TlsSettings
 from rocketmq_wire.model import Bounds
 from rocketmq_wire.signing import Credentials
 from support.certificates import Authority

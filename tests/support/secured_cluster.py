@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rocketmq_client.settings import ConnectionSettings
-from rocketmq_client.tls import TlsSettings
+from rocketmq_client.settings import ConnectionSettings, TlsSettings
 from rocketmq_wire.signing import Credentials
 from support.certificates import Authority, Pair
 from support.real_cluster import BrokerNode, RealCluster

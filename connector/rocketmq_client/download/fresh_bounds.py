@@ -6,7 +6,7 @@ import logging
 from typing import Any, Final
 
 from rocketmq_client.loss import Standing
-from rocketmq_client.routing.routes import standing_of
+from rocketmq_client.routing import standing_of
 from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, QueueId
 from rocketmq_wire.requests.contract import Reply, Request

@@ -1,4 +1,4 @@
-"""Makes one send request of columns of messages: a batch over TCP, records over gRPC."""
+"""Columns of messages that are sent in one request, and their unique keys."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from rocketmq_arrow.encode.rows import OutgoingRows, encode_entries, encode_record_rows
+from rocketmq_arrow.encode.rows import OutgoingRows
 from rocketmq_arrow.kernels.lazy_pyarrow import pa
 from rocketmq_wire.errors import LocalProtocolError
-from rocketmq_wire.model import Host, QueueId
 from rocketmq_wire.records.properties import encode_properties
-from rocketmq_wire.requests.messages import SendBatch, SendRecords
 
 # The unique keys of one request differ by a counter of 16 bits.
 ROWS_MAX: Final = 65_536
 _KEY_SIZE: Final = 32
 _COUNTER_DIGITS: Final = 4
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
-_NO_HOST: Final = Host(bytes(4), 0)
 # Every message of a batch needs it: brokers refuse batches that mix values.
 _SHARED: Final = encode_properties({"WAIT": "true"})
 
@@ -40,31 +37,10 @@ class MessageColumns:
                 f"one request takes 1 to {ROWS_MAX} messages, not {len(self.bodies)}"
             )
 
-
-def batch_request(
-    group: str, queue: QueueId, columns: MessageColumns, *, born_ms: int, first_key: str
-) -> SendBatch:
-    """Make a batch (code 320). The messages' unique keys count on from `first_key`."""
-    body = encode_entries(_rows(columns, first_key))[0].tobytes()
-    return SendBatch(group=group, queue=queue, born_ms=born_ms, body=body)
-
-
-def records_request(
-    group: str, queue: QueueId, columns: MessageColumns, *, born_ms: int, first_key: str
-) -> SendRecords:
-    """Make records for our gRPC service: the broker only fills in offsets, times and its host."""
-    rows = _rows(columns, first_key)
-    records, sizes = encode_record_rows(queue.topic, rows, born_ms=born_ms, born_host=_NO_HOST)
-    return SendRecords(
-        group=group, queue=queue, records=records.tobytes(), sizes=sizes.astype("<i4").tobytes()
-    )
-
-
-def _rows(columns: MessageColumns, first_key: str) -> OutgoingRows:
-    keys = count_on(first_key, len(columns.bodies))
-    return OutgoingRows(
-        columns.bodies, columns.tags, columns.keys, columns.properties, keys, _SHARED
-    )
+    def rows(self, first_key: str) -> OutgoingRows:
+        """Return the messages with unique keys that count on from `first_key`."""
+        keys = count_on(first_key, len(self.bodies))
+        return OutgoingRows(self.bodies, self.tags, self.keys, self.properties, keys, _SHARED)
 
 
 def count_on(first_key: str, count: int) -> pa.Array:

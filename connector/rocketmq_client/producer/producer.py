@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from rocketmq_arrow.encode.rows import encode_entries, encode_record_rows
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.errors import SendOutcomeUnknownError
-from rocketmq_client.producer.column_batches import MessageColumns, batch_request, records_request
+from rocketmq_client.producer.column_batches import MessageColumns
 from rocketmq_client.producer.send_queue import CERTAINLY_NOT_STORED, SendQueue, SendRequest, Sent
 from rocketmq_client.retry import SEND
 from rocketmq_client.settings import ConnectionSettings
@@ -33,7 +34,7 @@ from rocketmq_wire.errors import (
     TransportError,
     broker_error,
 )
-from rocketmq_wire.model import Buffer, Message, QueueId, Route
+from rocketmq_wire.model import Buffer, Host, Message, QueueId, Route
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.handles import RecallHandle
 from rocketmq_wire.records.message_id import unique_message_id
@@ -57,6 +58,7 @@ _STEP_MS_MAX: Final = 1_000
 # Requests up to this size are handed over together, larger ones one by one.
 _TOGETHER_BYTES: Final = 64 * 1024
 _NO_ADDRESS: Final = bytes(4)
+_NO_HOST: Final = Host(_NO_ADDRESS, 0)
 
 
 def delayed(
@@ -276,10 +278,16 @@ class Producer:
         It is a batch over TCP and records over gRPC, up to the broker's limit of a request (4 MiB
         by default). Raises LocalProtocolError for rows that cannot be messages.
         """
-        is_grpc = self.cluster.settings.endpoints is not None
-        make = records_request if is_grpc else batch_request
-        first_key = self.first_unique_key(len(columns.bodies))
-        return make(self.group, queue, columns, born_ms=_epoch_ms(), first_key=first_key)
+        rows = columns.rows(self.first_unique_key(len(columns.bodies)))
+        if self.cluster.settings.endpoints is None:
+            return SendBatch(self.group, queue, _epoch_ms(), encode_entries(rows)[0].tobytes())
+        # The broker fills in offsets, times and its host.
+        records, sizes = encode_record_rows(
+            queue.topic, rows, born_ms=_epoch_ms(), born_host=_NO_HOST
+        )
+        return SendRecords(
+            self.group, queue, records=records.tobytes(), sizes=sizes.astype("<i4").tobytes()
+        )
 
     def first_unique_key(self, count: int) -> str:
         """Return the first of `count` unique keys; the others are `column_batches.count_on`."""

@@ -13,7 +13,7 @@ from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.producer.producer import Producer
-from rocketmq_client.routing.routes import BrokerDirectory
+from rocketmq_client.routing import BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectError
 from rocketmq_wire.model import BrokerAddresses, Message, OffsetRange, QueueId, TopicConfig

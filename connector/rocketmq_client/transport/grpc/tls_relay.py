@@ -17,8 +17,7 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-from rocketmq_client.settings import split_address
-from rocketmq_client.tls import TlsSettings
+from rocketmq_client.settings import TlsSettings, split_address
 from rocketmq_client.transport.tls.probe import HTTP2_GREETING
 from rocketmq_client.transport.tls.socket import TlsSocket, connect_tls
 from rocketmq_wire.errors import TlsError

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from rocketmq_client.routing.replica_selection import ReplicaSelection, is_failure, is_useful
-from rocketmq_client.routing.routes import BrokerDirectory
+from rocketmq_client.routing import BrokerDirectory, ReplicaSelection, is_failure, is_useful
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.addresses import NameServers
 from rocketmq_client.transport.net.clock import ActiveClock

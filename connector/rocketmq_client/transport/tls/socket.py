@@ -23,8 +23,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Final
 
-from rocketmq_client.settings import split_address
-from rocketmq_client.tls import TlsSettings
+from rocketmq_client.settings import TlsSettings, split_address
 from rocketmq_wire.errors import TlsError
 
 _JOIN_SIZE_MAX: Final = 16 * 1024

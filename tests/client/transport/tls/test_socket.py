@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketmq_client.tls import TlsSettings
+from rocketmq_client.settings import TlsSettings
 from rocketmq_client.transport.tls.socket import TlsSocket
 from support.certificates import Authority, Pair
 

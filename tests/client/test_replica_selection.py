@@ -9,12 +9,13 @@ import pytest
 
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
-from rocketmq_client.routing.replica_selection import (
+from rocketmq_client.routing import (
+    MASTER_LOOKUP_INTERVAL_MS,
+    BrokerDirectory,
     ReplicaSelection,
     is_failure,
     is_useful,
 )
-from rocketmq_client.routing.routes import MASTER_LOOKUP_INTERVAL_MS, BrokerDirectory
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.tcp.transport import TcpTransport
 from rocketmq_wire.errors import BrokerError, ConnectError, RocketMQError, broker_error, raise_first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketmq_client.loss import Standing
-from rocketmq_client.routing.routes import BrokerDirectory, standing_of
+from rocketmq_client.routing import BrokerDirectory, standing_of
 from rocketmq_wire.model import BrokerAddresses, QueueId, QueueSet, Route
 
 QUEUE = QueueId("orders", "broker-a", 3)
