@@ -21,7 +21,7 @@ from rocketmq_wire.errors import (
     broker_error,
 )
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange, QueueId
-from rocketmq_wire.remoting.joined_pulls import join_answers
+from rocketmq_wire.remoting.pulls import join_answers
 from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply, PullStatus
 
 _HEAD = struct.Struct(">iq")

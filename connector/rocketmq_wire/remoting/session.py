@@ -34,8 +34,7 @@ from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_re
 from rocketmq_wire.remoting.codecs.layouts import EncodedReply
 from rocketmq_wire.remoting.frames import FRAME_SIZE_MAX, Frame, FrameDecoder, encode_frame_head
 from rocketmq_wire.remoting.headers import FLAG_ONEWAY, FLAG_REPLY, Header
-from rocketmq_wire.remoting.joined_pulls import JoinedPulls
-from rocketmq_wire.remoting.pull_frames import PullFrames
+from rocketmq_wire.remoting.pulls import JoinedPulls, PullFrames
 from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.requests.groups import NotifyMembersChanged
 from rocketmq_wire.requests.members import RelayedReply

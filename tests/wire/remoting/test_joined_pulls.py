@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.remoting.frames import Frame, encode_frame
 from rocketmq_wire.remoting.headers import FLAG_REPLY, Header, HeaderCodec, encode_header
-from rocketmq_wire.remoting.joined_pulls import AnswerShape, learn_shape
+from rocketmq_wire.remoting.pulls import AnswerShape, learn_shape
 from rocketmq_wire.remoting.session import ClientSession, Completed, ServerSession
 from rocketmq_wire.requests.messages import PullReplies, PullReply, PullStatus
 from rocketmq_wire.signing import Credentials

@@ -11,7 +11,7 @@ from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.remoting.codec import encode_request
 from rocketmq_wire.remoting.frames import encode_frame_head
 from rocketmq_wire.remoting.headers import Header
-from rocketmq_wire.remoting.pull_frames import PullFrames
+from rocketmq_wire.remoting.pulls import PullFrames
 from rocketmq_wire.requests.messages import PullMessages
 
 PULL = PullMessages("readers", QueueId("orders", "broker-a", 3), start=0, count_max=32)

@@ -189,6 +189,7 @@ _LOCK: Final = body.members(
     body.queues("mqSet", "queues"),
     constant("onlyThisBroker", False),
 )
+
 # --- queue assignment ------------------------------------------------------------------------
 
 

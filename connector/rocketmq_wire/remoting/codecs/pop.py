@@ -30,6 +30,7 @@ from rocketmq_wire.requests import pop
 from rocketmq_wire.requests.contract import CountReply
 
 # --- pop and peek ----------------------------------------------------------------------------
+
 _STATUSES: Final = {status.value: status for status in pop.PopStatus}
 _KINDS: Final = {kind.value: kind for kind in RetryKind}
 _INIT_MODES: Final = {mode.value: mode for mode in pop.InitMode}
