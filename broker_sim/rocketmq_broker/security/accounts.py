@@ -19,8 +19,6 @@ _ANY: Final = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 
 
 class Account(Protocol):
-    """A user of the broker."""
-
     @property
     def secret_key(self) -> str: ...
 

@@ -52,8 +52,6 @@ Yaml = str | list["Yaml"] | dict[str, "Yaml"]
 
 @dataclass(frozen=True, slots=True)
 class PlainAccount:
-    """One entry of the file."""
-
     access_key: str
     secret_key: str = field(repr=False)
     is_admin: bool = False

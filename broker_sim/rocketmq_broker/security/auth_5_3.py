@@ -56,8 +56,6 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class AuthUser:
-    """A user and the entries of its acl."""
-
     username: str
     secret_key: str = field(repr=False)
     is_super: bool = False

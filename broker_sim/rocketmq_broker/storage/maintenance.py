@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 import threading
 from contextlib import closing, suppress
-from dataclasses import replace
 from typing import Final
 
 from rocketmq_arrow.decode.boundaries import record_bounds
@@ -138,26 +137,23 @@ class Maintenance:
         If the disk is too full, also delete the oldest files that are not expired, as RocketMQ
         does, some in each call.
         """
+        report = CleanReport()
         with self._work:
-            log_start = self._expired_before(now_ms - self._config.retention_ms)
-            report = self._clean_before(log_start, store_ms)
-            used_ratio = self._files.disk_use().used_ratio
-            early_files = 0
+            self._clean_before(
+                self._expired_before(now_ms - self._config.retention_ms), store_ms, report
+            )
+            expired_files = report.log_files
             early_files_max = max(1, self._config.early_size_max // self._log.segment_size)
-            while used_ratio > self._config.disk_used_ratio_max and early_files < early_files_max:
+            while (
+                report.disk_used_ratio > self._config.disk_used_ratio_max
+                and report.early_files < early_files_max
+            ):
                 deletable = self._deletable()
                 if not deletable:
                     break
-                more = self._clean_before(deletable[0], store_ms)
-                report = CleanReport(
-                    log_files=report.log_files + more.log_files,
-                    queue_files=report.queue_files + more.queue_files,
-                    index_files=report.index_files + more.index_files,
-                    log_start=more.log_start,
-                )
-                early_files += more.log_files
-                used_ratio = self._files.disk_use().used_ratio
-            return replace(report, early_files=early_files, disk_used_ratio=used_ratio)
+                self._clean_before(deletable[0], store_ms, report)
+                report.early_files = report.log_files - expired_files
+        return report
 
     def _deletable(self) -> list[int]:
         """The ends of the log files that may be deleted: durable and published."""
@@ -175,9 +171,13 @@ class Maintenance:
             log_start = base
         return log_start
 
-    def _clean_before(self, log_start: int, store_ms: int) -> CleanReport:
-        if log_start <= self._log.start:
-            return CleanReport(log_start=self._log.start)
+    def _clean_before(self, log_start: int, store_ms: int, report: CleanReport) -> None:
+        if log_start > self._log.start:
+            self._delete_before(log_start, store_ms, report)
+        report.log_start = self._log.start
+        report.disk_used_ratio = self._files.disk_use().used_ratio
+
+    def _delete_before(self, log_start: int, store_ms: int, report: CleanReport) -> None:
         # The queues' ends must not depend on records that are deleted.
         if self._derived.position < log_start:
             self.checkpoint(store_ms)
@@ -199,12 +199,9 @@ class Maintenance:
         for name in (*log_names, *queue_names, *index_names):
             self._files.unlink(name)
         self._files.sync_directory(LOG_DIRECTORY)
-        return CleanReport(
-            log_files=len(log_names),
-            queue_files=len(queue_names),
-            index_files=len(index_names),
-            log_start=log_start,
-        )
+        report.log_files += len(log_names)
+        report.queue_files += len(queue_names)
+        report.index_files += len(index_names)
 
     def _unneeded_files(self, queue: QueueIndex) -> list[str]:
         """A queue's files before the one of its start; as in RocketMQ, the newest file stays."""

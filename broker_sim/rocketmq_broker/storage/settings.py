@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from rocketmq_wire.model import Host
@@ -33,8 +32,6 @@ class FlushMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """Sizes and limits of a store."""
-
     flush: FlushMode = FlushMode.SYNC
     store_host: Host = _LOOPBACK
     segment_size: int = 256 * _MIB
@@ -55,7 +52,6 @@ class StoreConfig:
 
     @property
     def is_memory(self) -> bool:
-        """True if the store is only in memory."""
         return self.flush is FlushMode.MEMORY
 
     def __post_init__(self) -> None:
@@ -88,7 +84,7 @@ class Arrival:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CleanReport:
     """The files that retention deleted."""
 
@@ -102,16 +98,16 @@ class CleanReport:
     """Used part of the disk after the last deletion."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Adoption:
     """The contents of a store that was taken over from RocketMQ."""
 
     log_start: int
-    log_end: int
-    records: int
+    log_end: int = 0
+    records: int = 0
     """Number of messages in queues; each matches its checksum."""
-    queues: int
-    dead_records: Mapping[str, int]
+    queues: int = 0
+    dead_records: dict[str, int] = field(default_factory=dict)
     """Number of records of deleted topics, by topic: they are in the log, and in no queue."""
     torn_records: int = 0
     """Number of messages that RocketMQ's queues list, but a crash kept from the disk."""

@@ -132,7 +132,6 @@ class Store:
 
     @property
     def disk_used_ratio(self) -> float:
-        """Used part of the file system that holds the store."""
         return self._files.disk_use().used_ratio
 
     def earliest_ms(self) -> int:
@@ -231,7 +230,6 @@ class Store:
             return self._queues.publish(self._durability.end if is_sync else self._log.end)
 
     def bounds(self, topic: str, queue_index: int) -> Bounds:
-        """The offsets that can be read."""
         queue = self._queues.get(topic, queue_index)
         return Bounds(0, 0) if queue is None else Bounds(queue.start, queue.end)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -98,22 +98,6 @@ class _ListedQueue:
         return self.living[int(np.searchsorted(self.living, log_end)) :]
 
 
-@dataclass(slots=True)
-class _FoundQueue:
-    """Offsets of one queue's records in the log."""
-
-    first: int
-    next: int
-
-
-@dataclass(slots=True)
-class _DeadRecords:
-    """Records of deleted topics: they are in the log, and in no queue."""
-
-    before: dict[str, int] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-
-
 class _Adoption:
     def __init__(self, files: Files, config: StoreConfig, lock: File, *, was_clean: bool) -> None:
         self._files = files
@@ -125,40 +109,37 @@ class _Adoption:
         self._bases = segment_starts(files)
         self._size = self._segment_size()
         self._segments: dict[int, Segment] = {}
-        self._found: dict[QueueKey, _FoundQueue] = {}
-        self._record_count = 0
-        self._torn_count = 0
+        self._adoption = Adoption(log_start=self._bases[0])
+        self._topics = self._known_topics()
+        """Topics that exist, or have a queue."""
+        self._dead_before = dict(self._configs.dead_before)
+        self._firsts: dict[QueueKey, int] = {}
+        """First offset of each queue in the log."""
+        self._ends: dict[QueueKey, int] = {}
 
     def run(self) -> Adoption:
-        start = self._bases[0]
-        topics = self._topics()
         queues = {
-            key: _listed_queue(self._files, directory, start)
+            key: _listed_queue(self._files, directory, self._bases[0])
             for key, directory in queue_directories(self._files)
         }
         try:
             self._open_segments()
-            dead = _DeadRecords(dict(self._configs.dead_before))
             for (topic, _), queue in queues.items():
+                if queue.end:
+                    self._topics.add(topic)
                 if len(queue.living):
                     first = int(queue.living[0])
-                    dead.before[topic] = min(dead.before.get(topic, first), first)
-            listed = {topic for (topic, _), queue in queues.items() if queue.end} | topics
-            end = self._read_log(dead, listed)
+                    self._dead_before[topic] = min(self._dead_before.get(topic, first), first)
+            end = self._read_log()
             self._check_end(end)
             self._compare_queues(queues, end)
-            self._write(queues, dead, start, end)
+            self._write(queues, self._bases[0], end)
         finally:
             for segment in self._segments.values():
                 segment.close()
-        return Adoption(
-            log_start=start,
-            log_end=end,
-            records=self._record_count,
-            queues=len(self._found),
-            dead_records=dead.counts,
-            torn_records=self._torn_count,
-        )
+        self._adoption.log_end = end
+        self._adoption.queues = len(self._ends)
+        return self._adoption
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -184,7 +165,7 @@ class _Adoption:
                 raise DamagedStoreError(name, size, reason, self._size, size)
             self._segments[base] = Segment(self._files, base, self._size, create=False)
 
-    def _topics(self) -> set[str]:
+    def _known_topics(self) -> set[str]:
         names = self._files.names(CONFIG_DIRECTORY)
         if TOPICS not in names and _ROCKSDB_TOPICS in names:
             reason = (
@@ -194,51 +175,52 @@ class _Adoption:
             raise StorageError(join(CONFIG_DIRECTORY, _ROCKSDB_TOPICS), 0, reason)
         return set(self._configs.load_table(TOPICS))
 
-    def _read_log(self, dead: _DeadRecords, listed: set[str]) -> int:
+    def _read_log(self) -> int:
         """Add all sound records; returns the end of the last one."""
         end = self._bases[0]
         for segment in self._segments.values():
-            end = self._read_segment(segment, dead, listed)
+            end = self._read_segment(segment)
             if end < segment.end:
                 break
         return end
 
-    def _read_segment(self, segment: Segment, dead: _DeadRecords, listed: set[str]) -> int:
+    def _read_segment(self, segment: Segment) -> int:
         """Add a file's sound records; returns their end, after a filler the end of the file."""
         position = 0
         while True:
             chain, layout = sound_prefix(segment.bytes, segment.start, position, ROWS_PER_CHUNK)
-            self._add(columns_of(layout, segment.start, {}), dead, listed)
+            self._add(columns_of(layout, segment.start, {}))
             if chain.has_filler:
                 return segment.end
             if len(chain.starts) < ROWS_PER_CHUNK:
                 return segment.start + chain.end
             position = chain.end
 
-    def _add(self, scanned: Scanned, dead: _DeadRecords, listed: set[str]) -> None:
+    def _add(self, scanned: Scanned) -> None:
         for part in scanned.queues:
-            topic, index = part.topic, part.queue_index
+            key = topic, index = part.topic, part.queue_index
             positions = scanned.positions[part.rows]
-            if topic not in listed:
-                # Neither the topic nor a queue of it exists.
-                dead.before[topic] = max(dead.before.get(topic, 0), int(positions[-1]) + 1)
-            is_living = positions >= dead.before.get(topic, 0)
+            if topic not in self._topics:
+                last = int(positions[-1])
+                self._dead_before[topic] = max(self._dead_before.get(topic, 0), last + 1)
+            is_living = positions >= self._dead_before.get(topic, 0)
             offsets = part.offsets[is_living]
             dead_count = len(positions) - len(offsets)
             if dead_count:
-                dead.counts[topic] = dead.counts.get(topic, 0) + dead_count
+                counts = self._adoption.dead_records
+                counts[topic] = counts.get(topic, 0) + dead_count
             if not len(offsets):
                 continue
-            first = int(offsets[0])
-            found = self._found.setdefault((topic, index), _FoundQueue(first, first))
-            wrong = np.flatnonzero(offsets != found.next + np.arange(len(offsets)))
+            start = self._ends.get(key, int(offsets[0]))
+            wrong = np.flatnonzero(offsets != start + np.arange(len(offsets)))
             if len(wrong):
                 row = int(wrong[0])
                 at = int(positions[is_living][row])
                 reason = f"the record of {topic}/{index} does not follow the end of its queue"
-                raise log_damage(at, self._size, reason, found.next + row, int(offsets[row]))
-            found.next += len(offsets)
-            self._record_count += len(offsets)
+                raise log_damage(at, self._size, reason, start + row, int(offsets[row]))
+            self._firsts.setdefault(key, start)
+            self._ends[key] = start + len(offsets)
+            self._adoption.records += len(offsets)
 
     def _check_end(self, end: int) -> None:
         """Raise DamagedStoreError if the log must be longer, unless a crash cut it."""
@@ -255,7 +237,7 @@ class _Adoption:
         """Raise DamagedStoreError if the log lacks a record that RocketMQ's queues list."""
         for key, queue in queues.items():
             beyond = queue.positions_from(end)
-            self._torn_count += len(beyond)
+            self._adoption.torn_records += len(beyond)
             at = next((position for position in beyond if self._is_record(position)), None)
             if at is None and len(beyond) and self._was_clean:
                 at = int(beyond[0])
@@ -263,11 +245,10 @@ class _Adoption:
                 reason = f"the log is damaged here, and {key[0]}/{key[1]} has messages behind it"
                 raise log_damage(end, self._size, reason, at, end)
             listed_end = queue.end - len(beyond)
-            found = self._found.get(key)
+            found_end = self._ends.get(key, 0)
             # If the log has no record of the queue, all its messages have expired.
-            if len(beyond) < len(queue.living) if found is None else found.next < listed_end:
+            if found_end < listed_end if found_end else len(beyond) < len(queue.living):
                 reason = f"the log has not all messages that {key[0]}/{key[1]} lists"
-                found_end = found.next if found is not None else 0
                 name = join(QUEUE_DIRECTORY, key[0], str(key[1]))
                 raise DamagedStoreError(
                     name, listed_end * ENTRY.itemsize, reason, listed_end, found_end
@@ -279,11 +260,9 @@ class _Adoption:
 
     # --- writing ------------------------------------------------------------------------------
 
-    def _write(
-        self, queues: Mapping[QueueKey, _ListedQueue], dead: _DeadRecords, start: int, end: int
-    ) -> None:
+    def _write(self, queues: Mapping[QueueKey, _ListedQueue], start: int, end: int) -> None:
         self._write_lock_word()
-        needed = {topic: dead.before[topic] for topic in dead.counts}
+        needed = {topic: self._dead_before[topic] for topic in self._adoption.dead_records}
         self._configs.set_dead({**self._configs.dead_before, **needed})
         adopt_timers(self._files, self._configs)
         adopt_lmq_offsets(self._configs)
@@ -300,9 +279,9 @@ class _Adoption:
         )
         mark = Mark.at_anchor(end, start, self._size, entries)
         write_first_mark(self._files, mark)
-        ends = {key: found.first for key, found in self._found.items() if found.first}
+        ends = dict(self._firsts)
         for key, queue in queues.items():
-            if key not in self._found and queue.end:
+            if key not in self._firsts and queue.end:
                 # All its messages have expired, but its next offset stays.
                 ends[key] = queue.end - len(queue.positions_from(end))
         bounds = {key: Bounds(offset, offset) for key, offset in ends.items() if offset}

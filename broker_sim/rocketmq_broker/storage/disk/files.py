@@ -13,7 +13,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -150,8 +150,6 @@ def _storage_errors(name: str, position: int = 0) -> Iterator[None]:
 
 
 class OsFile:
-    """A file of the operating system."""
-
     def __init__(self, name: str, descriptor: int) -> None:
         self._name = name
         self._descriptor = descriptor
@@ -234,8 +232,6 @@ def names_in_directory(name: str) -> list[str]:
 
 
 class OsFiles:
-    """A directory of the operating system."""
-
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(root)
         try:
@@ -253,24 +249,17 @@ class OsFiles:
             return OsFile(name, os.open(self._root / name, flags, 0o644))
 
     def names(self, directory: str) -> list[str]:
-        try:
+        with _storage_errors(directory), suppress(FileNotFoundError):
             return sorted(os.listdir(self._root / directory))
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise _storage_error(directory, 0, error) from error
+        return []
 
     def make_directory(self, name: str) -> None:
         with _storage_errors(name):
             (self._root / name).mkdir(exist_ok=True)
 
     def remove_directory(self, name: str) -> None:
-        try:
+        with _storage_errors(name), suppress(FileNotFoundError):
             (self._root / name).rmdir()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise _storage_error(name, 0, error) from error
 
     def rename(self, old: str, new: str) -> None:
         with _storage_errors(old):

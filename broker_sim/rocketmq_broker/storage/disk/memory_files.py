@@ -30,8 +30,6 @@ class _Content:
 
 
 class MemoryFile:
-    """An open file in memory."""
-
     def __init__(self, content: _Content) -> None:
         self._content = content
 
@@ -67,8 +65,6 @@ class MemoryFile:
 
 
 class MemoryFiles:
-    """A root directory in memory."""
-
     def __init__(self) -> None:
         self._contents: dict[str, _Content] = {}
         self._directories = {""}

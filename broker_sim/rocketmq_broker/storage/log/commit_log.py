@@ -28,7 +28,6 @@ _POSITION: Final = struct.Struct(">q")
 
 
 def segment_name(start: int) -> str:
-    """The file of the segment that begins at this log position."""
     return join(LOG_DIRECTORY, f"{start:020d}")
 
 
@@ -66,7 +65,6 @@ class Segment:
         return self.start + self.size
 
     def write(self, data: Buffer, position: int) -> None:
-        """Write at a log position inside this segment."""
         self._open().pwrite(data, position - self.start)
 
     def sync(self) -> None:
@@ -115,7 +113,6 @@ class CommitLog:
 
     @property
     def segment_starts(self) -> list[int]:
-        """Where each file begins, oldest first."""
         return sorted(self._segments)
 
     def room(self) -> int:
@@ -179,11 +176,9 @@ class CommitLog:
         return [segment_name(base) for base in bases]
 
     def drop(self, base: int) -> None:
-        """Stop using the file that begins at `base`."""
         self._segments.pop(base).close()
 
     def close(self) -> None:
-        """Close every file handle."""
         for segment in self._segments.values():
             segment.close()
 

@@ -59,7 +59,6 @@ class Mark:
         return cls(end, log_start, end, 0, segment_size, queue_file_entries)
 
     def encode(self, sequence: int) -> bytes:
-        """The bytes of a slot."""
         checked = (self.end, self.log_start, self.anchor, self.checksum)
         sizes = (self.queue_file_entries, self.segment_size)
         fields = _FIELDS.pack(*_HEAD, sequence, *checked, *sizes)
@@ -67,8 +66,6 @@ class Mark:
 
 
 class MarkFile:
-    """The mark's file."""
-
     def __init__(self, files: Files, *, create: bool = False) -> None:
         self._file = files.open(MARK_NAME, create=create)
         if self._file.size() < _MARK_SIZE:

@@ -52,7 +52,6 @@ class LogChecksumFile:
             self._position = len(self.checksums) * _ENTRY_SIZE
 
     def append(self, checksum: LogChecksum) -> None:
-        """Return once the checksum is on the disk."""
         self._file.pwrite(checksum.encode(), self._position)
         self._file.sync()
         self._position += _ENTRY_SIZE

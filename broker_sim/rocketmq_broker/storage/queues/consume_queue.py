@@ -43,7 +43,6 @@ QueueKey = tuple[str, int]
 
 
 def join_entries(parts: Sequence[Entries]) -> Entries:
-    """The parts as one array."""
     if len(parts) == 1:
         return parts[0]
     # numpy's concatenate would convert the fields to the machine's byte order.
@@ -55,7 +54,6 @@ def make_entries(
     sizes: npt.NDArray[np.int32],
     tag_hashes: npt.NDArray[np.int64],
 ) -> Entries:
-    """Columns as entries."""
     entries = np.empty(len(positions), ENTRY)
     entries["position"] = positions
     entries["size"] = sizes
@@ -141,7 +139,6 @@ class OpenFiles:
                     self.close_file(name)
 
     def close_file(self, name: str) -> None:
-        """Close one file, before it is removed."""
         with self._lock:
             self.dirty.discard(name)
             file = self._open.pop(name, None)
@@ -189,7 +186,6 @@ class QueueIndex:
         self._entries_per_file = entries_per_file
 
     def file_name(self, offset: int) -> str:
-        """The file that holds an offset's entry."""
         first = offset - offset % self._entries_per_file
         return join(self.directory, f"{first * ENTRY.itemsize:020d}")
 
@@ -233,7 +229,6 @@ class QueueIndex:
         return self._entries_per_file - offset % self._entries_per_file
 
     def position_of(self, offset: int) -> int:
-        """The log position of one offset's record."""
         return int(self.read(offset, offset + 1)["position"][0])
 
     def first_at_or_after(self, position: int) -> int:

@@ -20,8 +20,6 @@ _PREFIX: Final = "%LMQ%$"
 
 
 class QueueDirectory(NamedTuple):
-    """The directory of one consume queue."""
-
     key: QueueKey
     path: str
 
@@ -56,7 +54,6 @@ def queue_directories(files: Files) -> Iterator[QueueDirectory]:
 
 
 def lite_queues(files: Files) -> list[str]:
-    """The lite queues that have a directory."""
     return [name for name in files.names(QUEUE_DIRECTORY) if is_lite_queue(name)]
 
 

@@ -94,8 +94,6 @@ _SHOWN_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The parts of an open store."""
-
     log: CommitLog
     queues: QueueTable
     index: KeyIndex

@@ -33,8 +33,6 @@ class ListedQueue(NamedTuple):
 
 
 class ListedEntry(NamedTuple):
-    """One entry of a consume queue."""
-
     position: int
     size: int
     tag_hash: int

@@ -48,7 +48,6 @@ class LogFiles:
 
     @property
     def end(self) -> int:
-        """The end of the last file."""
         return self.found[-1] + self.segment_size if self.found else 0
 
     def bases(self, start: int, end: int) -> range:

@@ -65,7 +65,6 @@ class QueueGaps:
         self._oldest_ms = 0
 
     def read(self, base: int) -> None:
-        """Read one file of the log."""
         data = self._log.data(base)
         limit = min(self._log.segment_size, self._mark.end - base)
         at = 0

@@ -85,7 +85,6 @@ class RepairPlan:
 
     @property
     def lost_count(self) -> int:
-        """Number of lost offsets."""
         return sum(hole.end - hole.start for hole in self.lost)
 
     def lost_by_queue(self) -> dict[QueueKey, list[tuple[int, int]]]:
