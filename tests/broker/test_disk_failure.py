@@ -10,7 +10,7 @@ import os
 import pytest
 
 from rocketmq_broker.servers.shell.shell import EngineShell
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import MemoryFiles
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import TopicConfig

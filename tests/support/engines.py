@@ -11,8 +11,7 @@ from rocketmq_broker.config import config_from
 from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Hold, Outcome, Peer
 from rocketmq_broker.engine.core.routes import Identity
 from rocketmq_broker.engine.engine import Engine
-from rocketmq_broker.storage.disk.files import Files
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import Files, MemoryFiles
 from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerError

@@ -25,8 +25,7 @@ from rocketmq_broker.servers.sockets.addresses import (
     ipv4_of,
 )
 from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY
-from rocketmq_broker.storage.disk.files import Files, OsFiles, join, read_file
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import Files, MemoryFiles, OsFiles, join, read_file
 from rocketmq_broker.storage.recovery.recover import check_data_directory
 from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker.storage.store import Store

@@ -10,7 +10,7 @@ import pytest
 from rocketmq_broker.engine.messages.timers import TIMER_TOPIC
 from rocketmq_broker.storage.adoption.adopt import adopt_timers
 from rocketmq_broker.storage.disk.config_files import Configs
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import MemoryFiles
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.queues.consume_queue import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_broker.storage.settings import FlushMode, StoreConfig

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketmq_broker.engine.engine import Engine
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import MemoryFiles
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_wire.errors import BrokerError, CorruptRecordError

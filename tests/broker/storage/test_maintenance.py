@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketmq_broker.storage.disk.files import DiskUse, File, OsFiles
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import DiskUse, File, MemoryFiles, OsFiles
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker.storage.store import Store

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rocketmq_broker.storage.disk.files import Files, OsFiles
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import Files, MemoryFiles, OsFiles
 from rocketmq_broker.storage.errors import StorageError, StoreLockedError
 from rocketmq_broker.storage.settings import Arrival, FlushMode, StoreConfig
 from rocketmq_broker.storage.store import Store

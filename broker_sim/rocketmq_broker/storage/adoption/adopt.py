@@ -17,7 +17,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.config_files import (
     CONFIG_DIRECTORY,
     CONSUMER_OFFSETS,
@@ -28,7 +27,7 @@ from rocketmq_broker.storage.disk.config_files import (
     Configs,
     table_of,
 )
-from rocketmq_broker.storage.disk.files import File, Files, file_size, join, read_file
+from rocketmq_broker.storage.disk.files import File, Files, crc32, file_size, join, read_file
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.log.commit_log import (
     LOG_DIRECTORY,
@@ -37,8 +36,14 @@ from rocketmq_broker.storage.log.commit_log import (
     segment_name,
     segment_starts,
 )
-from rocketmq_broker.storage.log.durability import MARK_NAME, Mark, read_mark, write_first_mark
-from rocketmq_broker.storage.log.log_checksums import LogChecksum, write_log_checksums
+from rocketmq_broker.storage.log.durability import (
+    MARK_NAME,
+    LogChecksum,
+    Mark,
+    read_mark,
+    write_first_mark,
+    write_log_checksums,
+)
 from rocketmq_broker.storage.log.scan import (
     ROWS_PER_CHUNK,
     Scanned,
@@ -113,7 +118,7 @@ class _Adoption:
         self._topics = self._known_topics()
         """Topics that exist, or have a queue."""
         self._dead_before = dict(self._configs.dead_before)
-        self._firsts: dict[QueueKey, int] = {}
+        self._first_offsets: dict[QueueKey, int] = {}
         """First offset of each queue in the log."""
         self._ends: dict[QueueKey, int] = {}
 
@@ -218,7 +223,7 @@ class _Adoption:
                 at = int(positions[is_living][row])
                 reason = f"the record of {topic}/{index} does not follow the end of its queue"
                 raise log_damage(at, self._size, reason, start + row, int(offsets[row]))
-            self._firsts.setdefault(key, start)
+            self._first_offsets.setdefault(key, start)
             self._ends[key] = start + len(offsets)
             self._adoption.records += len(offsets)
 
@@ -279,9 +284,9 @@ class _Adoption:
         )
         mark = Mark.at_anchor(end, start, self._size, entries)
         write_first_mark(self._files, mark)
-        ends = dict(self._firsts)
+        ends = dict(self._first_offsets)
         for key, queue in queues.items():
-            if key not in self._firsts and queue.end:
+            if key not in self._first_offsets and queue.end:
                 # All its messages have expired, but its next offset stays.
                 ends[key] = queue.end - len(queue.positions_from(end))
         bounds = {key: Bounds(offset, offset) for key, offset in ends.items() if offset}

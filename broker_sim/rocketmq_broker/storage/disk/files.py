@@ -3,7 +3,7 @@
 Writes use `pwrite`, reads use `pread` or a read-only map. So a full disk raises StorageError; a
 write through a map would kill the process (SIGBUS). Names are relative and use `/`. Written bytes
 are on the disk only after `sync`; a created, renamed or removed name only after `sync_directory`
-of its directory.
+of its directory. `MemoryFiles` stands in for a disk.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import fcntl
 import mmap
 import os
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from rocketmq_broker.storage.errors import (
     DataDirectoryError,
@@ -26,6 +27,16 @@ from rocketmq_broker.storage.errors import (
 )
 from rocketmq_wire.model import Buffer
 
+try:
+    from isal.isal_zlib import crc32 as _crc32
+except ImportError:
+    # The standard library's is five times slower, but platforms without a wheel still work.
+    from zlib import crc32 as _crc32
+
+crc32 = cast("Callable[[Buffer, int], int]", _crc32)
+"""`crc32(data, start)` continues the CRC-32 `start` over `data`."""
+_CAPACITY_MIN: Final = mmap.PAGESIZE
+"""A file in memory starts with this capacity and doubles it: small files stay small."""
 _WRITE_SIZE_MAX: Final = 256 * 1024
 """Most bytes of one `pwrite` call. From 6.16 on Linux caches the bytes of one call in pieces of up
 to 2 MiB. A virtual machine has returned pieces of that size to its host, so a message of 1 KB then
@@ -289,3 +300,125 @@ class OsFiles:
     def disk_use(self) -> DiskUse:
         use = shutil.disk_usage(self._root)
         return DiskUse(used_size=use.used, free_size=use.free)
+
+
+class _Content:
+    """The bytes of one file, in an anonymous map: only written pages take memory."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.bytes = memoryview(mmap.mmap(-1, _CAPACITY_MIN))
+
+    def grow(self, size: int) -> None:
+        if size > len(self.bytes):
+            # A large file is resized once, then mapped: it gets exactly the requested size.
+            larger = memoryview(mmap.mmap(-1, max(size, 2 * len(self.bytes))))
+            larger[: self.size] = self.bytes[: self.size]
+            self.bytes = larger
+        self.size = max(self.size, size)
+
+
+class MemoryFile:
+    def __init__(self, content: _Content) -> None:
+        self._content = content
+
+    def pread(self, size: int, position: int) -> bytes:
+        content = self._content
+        return bytes(content.bytes[position : min(position + size, content.size)])
+
+    def pwrite(self, data: Buffer, position: int) -> None:
+        view = memoryview(data).cast("B")
+        self._content.grow(position + len(view))
+        self._content.bytes[position : position + len(view)] = view
+
+    def sync(self) -> None:
+        """Does nothing: memory is not durable."""
+
+    def resize(self, size: int) -> None:
+        content = self._content
+        if size < content.size:
+            content.bytes[size : content.size] = bytes(content.size - size)
+            content.size = size
+        else:
+            content.grow(size)
+
+    def size(self) -> int:
+        return self._content.size
+
+    def map(self, size: int) -> memoryview:
+        self._content.grow(size)
+        return self._content.bytes[:size].toreadonly()
+
+    def close(self) -> None:
+        """Does nothing: there is no handle."""
+
+
+class MemoryFiles:
+    """A root directory in memory, for `--memory`. Nothing survives the process."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, _Content] = {}
+        self._directories = {""}
+        self._locks: set[str] = set()
+        self._guard = threading.Lock()
+
+    def open(self, name: str, *, create: bool = False) -> File:
+        with self._guard:
+            content = self._contents.get(name)
+            if content is None:
+                if not create or name.rpartition("/")[0] not in self._directories:
+                    raise MissingFileError(name, 0, "no such file")
+                content = self._contents[name] = _Content()
+            return MemoryFile(content)
+
+    def names(self, directory: str) -> list[str]:
+        prefix = directory + "/" if directory else ""
+        with self._guard:
+            known = [*self._contents, *self._directories]
+        return sorted(
+            name[len(prefix) :]
+            for name in known
+            if name and name.startswith(prefix) and "/" not in name[len(prefix) :]
+        )
+
+    def make_directory(self, name: str) -> None:
+        with self._guard:
+            self._directories.add(name)
+
+    def remove_directory(self, name: str) -> None:
+        with self._guard:
+            self._directories.discard(name)
+
+    def rename(self, old: str, new: str) -> None:
+        with self._guard:
+            if old not in self._contents:
+                raise MissingFileError(old, 0, "no such file")
+            self._contents[new] = self._contents.pop(old)
+
+    def unlink(self, name: str) -> None:
+        with self._guard:
+            self._contents.pop(name, None)
+
+    def sync_directory(self, name: str) -> None:
+        """Does nothing: memory is not durable."""
+
+    def lock(self, name: str) -> File:
+        with self._guard:
+            if name in self._locks:
+                raise StoreLockedError(name, 0, "the store in memory is in use")
+            self._locks.add(name)
+        return _MemoryLock(self._locks, name)
+
+    def disk_use(self) -> DiskUse:
+        """Always empty: caches would release some of the memory that is in use."""
+        return DiskUse(used_size=0, free_size=1)
+
+
+class _MemoryLock(MemoryFile):
+    def __init__(self, locks: set[str], name: str) -> None:
+        super().__init__(_Content())
+        self._locks = locks
+        self._name = name
+
+    def close(self) -> None:
+        self._locks.discard(self._name)

@@ -1,3 +1,1 @@
-"""The commit log: its files, its durable mark and its checksums. Start at `commit_log`, then
-`durability`.
-"""
+"""The commit log, its durable mark and checksums. Start at `commit_log`, then `durability`."""

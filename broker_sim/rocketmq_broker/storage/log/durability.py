@@ -12,24 +12,27 @@ the slot being written, and its data was never acknowledged.
     u32 queue_file_entries   u64 segment_size    u32 CRC-32 of all of the above
 
 If `[anchor, end)` is long enough, or its file of the log is full, the checksum moves to the log
-checksums, and a new one begins. So all acknowledged bytes of the log have a checksum.
+checksums (`log.seals`), and a new one begins. So all acknowledged bytes of the log have a checksum.
+The log checksums are 24 bytes each, oldest first:
+
+    u64 start  u64 end  u32 CRC-32 of the log bytes [start, end)  u32 CRC-32 of the 20 bytes before
 """
 
 from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rocketmq_broker.storage.disk.checksum import crc32
-from rocketmq_broker.storage.disk.files import Files, read_file, write_file
-from rocketmq_broker.storage.errors import StorageError
+from rocketmq_broker.storage.disk.files import Files, crc32, read_file, write_file
+from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.log.commit_log import CommitLog
-from rocketmq_broker.storage.log.log_checksums import LogChecksum, LogChecksumFile
 from rocketmq_broker.storage.settings import StoreConfig
 
 MARK_NAME: Final = "durable.mark"
+LOG_CHECKSUMS_NAME: Final = "log.seals"
 _HEAD: Final = (b"RQMK", 1, 0)
 """Magic, version and zero."""
 _FIELDS: Final = struct.Struct(">4sHHQQQQIIQ")
@@ -38,6 +41,10 @@ _SLOT_SIZE: Final = _FIELDS.size + _CHECKSUM.size
 _SLOT_DISTANCE: Final = 4096
 _SLOT_COUNT: Final = 2
 _MARK_SIZE: Final = _SLOT_COUNT * _SLOT_DISTANCE
+_RANGE: Final = struct.Struct(">QQI")
+_ENTRY_SIZE: Final = _RANGE.size + _CHECKSUM.size
+_EXPIRED_COUNT_MIN: Final = 1024
+"""The log checksums are written again once they have this many of deleted log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,76 @@ def _newest(data: bytes) -> tuple[int, Mark | None]:
         if tuple(head) == _HEAD and is_whole and (found[1] is None or sequence > found[0]):
             found = sequence, Mark(end, log_start, anchor, checksum, size, entries)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class LogChecksum:
+    """CRC-32 of the log's bytes `[start, end)`."""
+
+    start: int
+    end: int
+    crc: int
+
+    def encode(self) -> bytes:
+        fields = _RANGE.pack(self.start, self.end, self.crc)
+        return fields + _CHECKSUM.pack(crc32(fields, 0))
+
+
+class LogChecksumFile:
+    """The checksums up to the mark's anchor; new ones overwrite what a crash left behind them."""
+
+    def __init__(self, files: Files, *, log_start: int, anchor: int, create: bool = False) -> None:
+        self._file = files.open(LOG_CHECKSUMS_NAME, create=create)
+        found = _decode_checksums(self._file.pread(self._file.size(), 0), anchor)
+        require_checksums(found, log_start=log_start, anchor=anchor)
+        self.checksums = [checksum for checksum in found if checksum.end > log_start]
+        """Checksums of log that is kept when the file is opened."""
+        self._position = len(found) * _ENTRY_SIZE
+        if len(found) - len(self.checksums) >= _EXPIRED_COUNT_MIN:
+            write_log_checksums(files, self.checksums)
+            self._file.close()
+            self._file = files.open(LOG_CHECKSUMS_NAME)
+            self._position = len(self.checksums) * _ENTRY_SIZE
+
+    def append(self, checksum: LogChecksum) -> None:
+        self._file.pwrite(checksum.encode(), self._position)
+        self._file.sync()
+        self._position += _ENTRY_SIZE
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def require_checksums(checksums: Sequence[LogChecksum], *, log_start: int, anchor: int) -> None:
+    """Raise DamagedStoreError if the checksums do not reach the mark's anchor."""
+    reached = checksums[-1].end if checksums else log_start
+    if reached < anchor:
+        position = len(checksums) * _ENTRY_SIZE
+        reason = "a checksum of acknowledged log is missing or damaged"
+        raise DamagedStoreError(LOG_CHECKSUMS_NAME, position, reason, anchor, reached)
+
+
+def read_log_checksums(files: Files, *, anchor: int) -> list[LogChecksum]:
+    """The checksums up to the first unreadable one; changes nothing in the file."""
+    return _decode_checksums(read_file(files, LOG_CHECKSUMS_NAME) or b"", anchor)
+
+
+def write_log_checksums(files: Files, checksums: Iterable[LogChecksum]) -> None:
+    """Replace the file by one with these checksums."""
+    write_file(files, LOG_CHECKSUMS_NAME, b"".join(each.encode() for each in checksums))
+
+
+def _decode_checksums(data: bytes, anchor: int) -> list[LogChecksum]:
+    checksums: list[LogChecksum] = []
+    for position in range(0, len(data) - _ENTRY_SIZE + 1, _ENTRY_SIZE):
+        fields = data[position : position + _RANGE.size]
+        (found,) = _CHECKSUM.unpack_from(data, position + _RANGE.size)
+        checksum = LogChecksum(*_RANGE.unpack(fields))
+        is_next = not checksums or checksum.start == checksums[-1].end
+        if found != crc32(fields, 0) or not is_next or checksum.end > anchor:
+            break
+        checksums.append(checksum)
+    return checksums
 
 
 class Durability:

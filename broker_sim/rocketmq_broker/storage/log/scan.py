@@ -23,7 +23,7 @@ from rocketmq_arrow.decode.layout import (
 from rocketmq_arrow.decode.property_scan import PropertyScan
 from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions, as_text, numbers_at, take_binary
 from rocketmq_arrow.kernels.java_hashes import java_hashes
-from rocketmq_broker.storage.disk.checksum import crc32
+from rocketmq_broker.storage.disk.files import crc32
 from rocketmq_broker.storage.log.blank_records import BLANK_TOPIC
 from rocketmq_broker.storage.log.commit_log import FILLER, FILLER_MAGIC, RECORD_HEAD
 from rocketmq_broker.storage.queues.consume_queue import SCHEDULE_TOPIC, entry_hashes

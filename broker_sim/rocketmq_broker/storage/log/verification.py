@@ -12,11 +12,10 @@ import numpy as np
 
 from rocketmq_arrow.decode.boundaries import record_bounds
 from rocketmq_arrow.decode.layout import CRC_AT, CRC_MASK, PHYSICAL_OFFSET_AT, read_layout
-from rocketmq_broker.storage.disk.checksum import crc32
+from rocketmq_broker.storage.disk.files import crc32
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.log.commit_log import CommitLog, log_damage
-from rocketmq_broker.storage.log.durability import Mark
-from rocketmq_broker.storage.log.log_checksums import LogChecksum
+from rocketmq_broker.storage.log.durability import LogChecksum, Mark
 from rocketmq_broker.storage.log.scan import are_sound, split_filler
 from rocketmq_broker.storage.queues.consume_queue import Entries
 from rocketmq_wire.errors import CorruptRecordError

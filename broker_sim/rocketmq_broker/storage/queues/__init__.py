@@ -1,3 +1,1 @@
-"""Consume queues: the log position of each message of a queue. Start at `consume_queue`, then
-`queue_table`.
-"""
+"""Consume queues: where each message is. Start at `consume_queue`, then `queue_table`."""

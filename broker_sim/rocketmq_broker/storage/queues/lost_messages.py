@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from rocketmq_broker.storage.queues.lite_queues import is_lite_queue, parent_of
 
 LOST_NAME: Final = join(CONFIG_DIRECTORY, "lostMessages.json")
 _LOST: Final = "lostMessages"
+_NAMES: Final = ("topic", "queueId", "start", "end", "position")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,19 +37,13 @@ class Hole:
     position: int
 
     def as_json(self) -> dict[str, str | int]:
-        return {
-            "topic": self.topic,
-            "queueId": self.queue_index,
-            "start": self.start,
-            "end": self.end,
-            "position": self.position,
-        }
+        return dict(zip(_NAMES, astuple(self), strict=True))
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Hole:
         """Raises KeyError, TypeError or ValueError."""
-        numbers = (int(value[name]) for name in ("queueId", "start", "end", "position"))
-        return cls(str(value["topic"]), *numbers)
+        topic, *numbers = (value[name] for name in _NAMES)
+        return cls(str(topic), *map(int, numbers))
 
 
 class Holes:

@@ -44,11 +44,14 @@ from rocketmq_broker.storage.log.commit_log import (
     segment_name,
     segment_starts,
 )
-from rocketmq_broker.storage.log.durability import MARK_NAME, Durability, Mark, MarkFile
-from rocketmq_broker.storage.log.log_checksums import (
+from rocketmq_broker.storage.log.durability import (
     LOG_CHECKSUMS_NAME,
+    MARK_NAME,
+    Durability,
     LogChecksum,
     LogChecksumFile,
+    Mark,
+    MarkFile,
 )
 from rocketmq_broker.storage.log.scan import columns_of, scan, split_filler, whole_prefix
 from rocketmq_broker.storage.log.verification import verify

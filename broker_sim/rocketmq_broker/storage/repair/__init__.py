@@ -1,3 +1,1 @@
-"""Verifies and repairs a damaged store (`rmq fsck`). Start at `inspection`, then
-`damage_survey` and `repair`.
-"""
+"""Verifies and repairs a damaged store (`rmq fsck`). Start at `inspection`, then `repair`."""

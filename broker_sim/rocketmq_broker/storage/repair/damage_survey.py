@@ -12,15 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rocketmq_broker.storage.disk.checksum import crc32
 from rocketmq_broker.storage.disk.config_files import Configs
-from rocketmq_broker.storage.disk.files import Files
+from rocketmq_broker.storage.disk.files import Files, crc32
 from rocketmq_broker.storage.log.commit_log import segment_name
-from rocketmq_broker.storage.log.durability import MARK_NAME, Mark, read_mark
-from rocketmq_broker.storage.log.log_checksums import (
+from rocketmq_broker.storage.log.durability import (
     LOG_CHECKSUMS_NAME,
+    MARK_NAME,
     LogChecksum,
+    Mark,
     read_log_checksums,
+    read_mark,
 )
 from rocketmq_broker.storage.queues.derived import Derived, load_derived
 from rocketmq_broker.storage.queues.lost_messages import load_holes
@@ -83,7 +84,7 @@ def survey_damage(
     listed = ListedMessages(files, derived, dead_before, mark)
     without_checksum = sources.without_checksum()
     unverified = sorted((*sources.differing(say), *without_checksum))
-    search = RecordSearch(log, listed, dead_before, mark)
+    search = RecordSearch(log, listed)
     damage: list[DamagedRange] = []
     proven: list[LogRange] = []
     for base in log.bases(mark.log_start, mark.end):
@@ -100,12 +101,12 @@ def survey_damage(
             unproven_count += len(inside)
         else:
             damage += _as_damage(inside, mark.segment_size)
-    gaps = QueueGaps(log, mark, dead_before, _merged(damage), load_holes(files))
+    gaps = QueueGaps(log, listed, _merged(damage), load_holes(files))
     for base in log.bases(mark.log_start, mark.end):
         say(f"reading {segment_name(base)}")
         gaps.read(base)
     damage = gaps.timed()
-    lost, ends = gaps.result(listed, search.hints)
+    lost, ends = gaps.result(search.hints)
     listed.close()
     if not damage:
         # A queue may list more messages, but a log without damage has lost none.

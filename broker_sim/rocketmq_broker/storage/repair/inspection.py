@@ -20,10 +20,12 @@ from rocketmq_arrow.decode.layout import (
 from rocketmq_broker.storage.disk.files import Files
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.log.commit_log import LOG_DIRECTORY, segment_name
-from rocketmq_broker.storage.log.durability import MARK_NAME, Mark, read_mark
-from rocketmq_broker.storage.log.log_checksums import (
+from rocketmq_broker.storage.log.durability import (
+    MARK_NAME,
     LogChecksum,
+    Mark,
     read_log_checksums,
+    read_mark,
     require_checksums,
 )
 from rocketmq_broker.storage.log.scan import are_sound

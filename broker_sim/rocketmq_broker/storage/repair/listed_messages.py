@@ -49,7 +49,8 @@ class ListedMessages:
         mark: Mark,
     ) -> None:
         self._files = files
-        self._mark = mark
+        self.mark = mark
+        self.dead_before = dead_before
         self._open_files = OpenFiles(files)
         self.position = derived.position if derived is not None else mark.log_start
         """Log position before which the checkpoint lists all messages."""
@@ -82,7 +83,7 @@ class ListedMessages:
         """The queue's entry of an offset; None if it lists no message there."""
         if key not in self.queues or offset < 0:
             return None
-        queue = QueueIndex(self._open_files, *key, self._mark.queue_file_entries)
+        queue = QueueIndex(self._open_files, *key, self.mark.queue_file_entries)
         try:
             entries = queue.read(offset, offset + 1)
         except MissingFileError:
@@ -110,7 +111,7 @@ class ListedMessages:
         for begin, entries in read_entries(self._files, directory):
             sizes = entries["size"].astype(np.int64)
             positions = entries["position"].astype(np.int64)
-            is_kept = (sizes > 0) & (positions >= start) & (positions < self._mark.end)
+            is_kept = (sizes > 0) & (positions >= start) & (positions < self.mark.end)
             kept = np.flatnonzero(is_kept)
             if not len(kept):
                 continue

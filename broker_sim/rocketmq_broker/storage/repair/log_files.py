@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
 
 from rocketmq_arrow.kernels.gather import Bytes
-from rocketmq_broker.storage.disk.checksum import crc32
-from rocketmq_broker.storage.disk.files import Files, file_size
+from rocketmq_broker.storage.disk.files import Files, crc32, file_size
 from rocketmq_broker.storage.log.commit_log import segment_name, segment_starts
 from rocketmq_broker.storage.repair.repair_plan import DamagedRange
 
@@ -77,10 +76,11 @@ class LogFiles:
     def crc(self, start: int, end: int) -> int | None:
         """CRC-32 of `[start, end)`; None if a file is missing."""
         found = 0
-        for piece in self._pieces(start, end):
-            if piece is None:
+        for base in self.bases(start, end):
+            data = self.data(base)
+            if data is None:
                 return None
-            found = crc32(piece.data, found)
+            found = crc32(data[max(start - base, 0) : end - base].data, found)
         return found
 
     def missing_from(self, start: int, end: int) -> int | None:
@@ -93,27 +93,15 @@ class LogFiles:
 
     def repaired(self, start: int, end: int, damage: Sequence[DamagedRange]) -> bytearray:
         """The bytes that `[start, end)` has after blank records replaced the damage."""
-        result = bytearray(end - start)
-        position = start
-        for piece in self._pieces(start, end):
-            stop = min(end, position - position % self.segment_size + self.segment_size)
-            if piece is not None:
-                result[position - start : stop - start] = piece.tobytes()
-            position = stop
+        result = bytearray()
+        for base in self.bases(start, end):
+            data, begin = self.data(base), max(start - base, 0)
+            size = min(end - base, self.segment_size) - begin
+            result += bytes(size) if data is None else data[begin : begin + size].tobytes()
         for each in damage:
             first, last = max(each.position, start), min(each.end, end)
             if first < last:
-                data = memoryview(each.blank(self.segment_size))
-                result[first - start : last - start] = data[
-                    first - each.position : last - each.position
-                ]
+                blank = memoryview(each.blank(self.segment_size))
+                begin = first - each.position
+                result[first - start : last - start] = blank[begin : begin + last - first]
         return result
-
-    def _pieces(self, start: int, end: int) -> Iterator[Bytes | None]:
-        """`[start, end)`, file by file."""
-        while start < end:
-            base = start - start % self.segment_size
-            stop = min(end, base + self.segment_size)
-            data = self.data(base)
-            yield None if data is None else data[start - base : stop - base]
-            start = stop

@@ -12,7 +12,6 @@ import numpy as np
 from rocketmq_arrow.decode.layout import read_layout
 from rocketmq_arrow.kernels.gather import Bytes
 from rocketmq_broker.storage.log.blank_records import BLANK_SIZE_MIN
-from rocketmq_broker.storage.log.durability import Mark
 from rocketmq_broker.storage.log.scan import ROWS_PER_CHUNK, QueueRows, chain_of, columns_of
 from rocketmq_broker.storage.queues.consume_queue import QueueKey
 from rocketmq_broker.storage.queues.lost_messages import Hole, Holes
@@ -48,18 +47,18 @@ class QueueGaps:
     def __init__(
         self,
         log: LogFiles,
-        mark: Mark,
-        dead_before: Mapping[str, int],
+        listed: ListedMessages,
         damage: Sequence[DamagedRange],
         holes: Holes,
     ) -> None:
         self.newest_ms = 0
         self.unattributed_size = 0
         self._log = log
-        self._mark = mark
-        self._dead_before = dead_before
+        self._listed = listed
+        self._mark = listed.mark
+        self._dead_before = listed.dead_before
         self._damage = list(damage)
-        self._old_holes = holes.living(mark.log_start, dead_before)
+        self._old_holes = holes.living(listed.mark.log_start, listed.dead_before)
         self._kept: dict[QueueKey, _KeptQueue] = {}
         self._times: dict[int, int] = {}
         self._oldest_ms = 0
@@ -83,10 +82,9 @@ class QueueGaps:
             for each in self._damage
         ]
 
-    def result(
-        self, listed: ListedMessages, hints: Mapping[QueueKey, int]
-    ) -> tuple[list[Hole], dict[QueueKey, int]]:
+    def result(self, hints: Mapping[QueueKey, int]) -> tuple[list[Hole], dict[QueueKey, int]]:
         """The messages that are lost now, and each queue's next offset."""
+        listed = self._listed
         unlisted = [each for each in self._damage if each.end > listed.position]
         unknown = [each.size - listed.known_size(each.position, each.end) for each in unlisted]
         self.unattributed_size = sum(size for size in unknown if size >= BLANK_SIZE_MIN)
@@ -95,7 +93,7 @@ class QueueGaps:
         old_queues = self._old_holes.served().queues
         for key in sorted({*self._kept, *listed.queues, *listed.bounds, *old_queues}):
             kept = self._kept.get(key)
-            bounds = self._bounds(key, kept, listed, hints)
+            bounds = self._bounds(key, kept, hints)
             end = bounds.end
             if self.unattributed_size and (
                 kept is None or kept.last_position < unlisted[-1].position
@@ -128,13 +126,10 @@ class QueueGaps:
         return sorted((*old, *lost))
 
     def _bounds(
-        self,
-        key: QueueKey,
-        kept: _KeptQueue | None,
-        listed: ListedMessages,
-        hints: Mapping[QueueKey, int],
+        self, key: QueueKey, kept: _KeptQueue | None, hints: Mapping[QueueKey, int]
     ) -> Bounds:
         """The offsets that a queue had before the damage."""
+        listed = self._listed
         queue, bounds = listed.queues.get(key, ListedQueue(None, 0)), listed.bounds.get(key)
         holes = self._old_holes.of(*key)
         ends = [queue.end, hints.get(key, 0), kept.next if kept is not None else 0]

@@ -7,7 +7,7 @@ that add up and readable text, and must be what its queue lists, or follow its q
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from rocketmq_arrow.decode.boundaries import MAGIC_V1, MAGIC_V2
@@ -15,7 +15,6 @@ from rocketmq_arrow.decode.layout import PHYSICAL_OFFSET_AT, read_layout
 from rocketmq_arrow.kernels.gather import Bytes
 from rocketmq_broker.storage.log.blank_records import BLANK_SIZE_MIN, BLANK_TOPIC
 from rocketmq_broker.storage.log.commit_log import FILLER, FILLER_MAGIC, segment_name
-from rocketmq_broker.storage.log.durability import Mark
 from rocketmq_broker.storage.log.scan import ROWS_PER_CHUNK, chain_of, columns_of, is_filler
 from rocketmq_broker.storage.queues.consume_queue import SCHEDULE_TOPIC, QueueKey
 from rocketmq_broker.storage.repair.listed_messages import ListedMessages
@@ -36,19 +35,13 @@ _POSITION: Final = struct.Struct(">q")
 class RecordSearch:
     """Searches one file after the other, in the order of the log."""
 
-    def __init__(
-        self,
-        log: LogFiles,
-        listed: ListedMessages,
-        dead_before: Mapping[str, int],
-        mark: Mark,
-    ) -> None:
+    def __init__(self, log: LogFiles, listed: ListedMessages) -> None:
         self.hints: dict[QueueKey, int] = {}
         """Next offsets of queues, from damaged records that the queues do not list."""
         self._log = log
         self._listed = listed
-        self._dead_before = dead_before
-        self._mark = mark
+        self._dead_before = listed.dead_before
+        self._mark = listed.mark
         self._next: dict[QueueKey, int] = {}
         self._last_position: dict[QueueKey, int] = {}
         self._last_damage = -1

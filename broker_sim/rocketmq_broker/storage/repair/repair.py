@@ -21,8 +21,12 @@ from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY
 from rocketmq_broker.storage.disk.files import File, Files, join, read_file, write_file
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.log.commit_log import LOG_DIRECTORY
-from rocketmq_broker.storage.log.durability import MARK_NAME, write_first_mark
-from rocketmq_broker.storage.log.log_checksums import LOG_CHECKSUMS_NAME, write_log_checksums
+from rocketmq_broker.storage.log.durability import (
+    LOG_CHECKSUMS_NAME,
+    MARK_NAME,
+    write_first_mark,
+    write_log_checksums,
+)
 from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY
 from rocketmq_broker.storage.queues.derived import DERIVED_NAME, Derived, save_derived
 from rocketmq_broker.storage.queues.lost_messages import save_holes

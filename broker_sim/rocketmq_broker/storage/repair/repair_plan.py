@@ -13,8 +13,7 @@ from typing import Any, Final
 from rocketmq_broker.storage.disk.files import Files, read_file
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.log.blank_records import blank, has_blank_record
-from rocketmq_broker.storage.log.durability import Mark
-from rocketmq_broker.storage.log.log_checksums import LogChecksum
+from rocketmq_broker.storage.log.durability import LogChecksum, Mark
 from rocketmq_broker.storage.queues.consume_queue import QueueKey
 from rocketmq_broker.storage.queues.lost_messages import Hole
 from rocketmq_broker.storage.settings import PLAN_NAME

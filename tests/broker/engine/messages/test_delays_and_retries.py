@@ -12,7 +12,7 @@ from rocketmq_broker.engine.core.outcomes import AfterSync
 from rocketmq_broker.engine.groups.queue_locks import QueueLocks
 from rocketmq_broker.engine.messages.delays import DELAYS_FILE, level_of
 from rocketmq_broker.engine.messages.retries import retry_target
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import MemoryFiles
 from rocketmq_broker.storage.queues.consume_queue import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_wire.errors import BrokerError, GroupNotFoundError
 from rocketmq_wire.model import ConsumerInfo as Consumer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import MemoryFiles
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.requests.offsets import GetCommittedOffset
 from rocketmq_wire.requests.pop import (

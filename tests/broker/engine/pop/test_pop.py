@@ -8,7 +8,7 @@ import pytest
 
 from rocketmq_broker.engine.core.outcomes import Answer, HoldPop
 from rocketmq_broker.engine.pop.pop import _offsets_in
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import MemoryFiles
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import Host, QueueId, StoredMessage, Subscription, TopicConfig
 from rocketmq_wire.records.handles import ReceiptHandle

@@ -17,7 +17,7 @@ from rocketmq_broker.storage.disk.config_files import (
     TOPICS,
     Configs,
 )
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import MemoryFiles
 from rocketmq_broker.storage.errors import ConfigFileError
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.producer.producer import Producer

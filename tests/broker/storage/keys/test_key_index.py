@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rocketmq_broker.storage.disk.files import OsFiles
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import MemoryFiles, OsFiles
 from rocketmq_broker.storage.keys.key_index import ENTRY, HEADER, KeyEntries, KeyIndex, index_hash
 from rocketmq_broker.storage.queues.consume_queue import OpenFiles
 from rocketmq_wire.hashes import java_hash

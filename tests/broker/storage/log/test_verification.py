@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from rocketmq_broker.servers.shell.shell import EngineShell
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import MemoryFiles
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rocketmq_broker.storage.disk.memory_files import MemoryFiles
+from rocketmq_broker.storage.disk.files import MemoryFiles
 from rocketmq_broker.storage.log.commit_log import segment_name
-from rocketmq_broker.storage.log.log_checksums import LOG_CHECKSUMS_NAME
+from rocketmq_broker.storage.log.durability import LOG_CHECKSUMS_NAME
 from rocketmq_broker.storage.repair.inspection import inspect
 from rocketmq_broker.storage.store import Store
 from support.storage_blocks import block_of
