@@ -34,8 +34,6 @@ _SHORT = struct.Struct(">h")
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """One message of a batch."""
-
     flag: int
     body: bytes
     properties: bytes = b""

@@ -26,8 +26,6 @@ _COUNT_MAX: Final = 127
 
 
 class CheckpointKey(NamedTuple):
-    """The identity of a checkpoint."""
-
     topic: str
     group: str
     queue_index: int

@@ -111,7 +111,6 @@ class Endpoints:
 
     @property
     def first(self) -> str:
-        """The address to try first."""
         return self._addresses[0]
 
     def connect(self, inbox: Inbox, **options: Any) -> GrpcConnection:
@@ -213,18 +212,15 @@ class GrpcConnection:
         return call
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        """A call's metadata."""
         if self._credentials is None:
             return self._fixed_metadata
         now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         return (*self._fixed_metadata, *sign_call(self._credentials, now))
 
     def forget(self, call: Call) -> None:
-        """Leave a stream that is over alone."""
         self._streams.discard(call)
 
     def hear(self) -> None:
-        """Note that the peer answered."""
         self.heard_at, self.was_answered = time.monotonic(), True
 
     def close(self) -> None:

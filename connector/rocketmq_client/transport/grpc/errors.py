@@ -36,7 +36,6 @@ _UNCONNECTED: Final = ("Failed to connect to remote host", "connection attempt t
 
 
 def error_of(address: str, status: int, details: str, metadata: Metadata) -> RocketMQError:
-    """Return the error of a failed call."""
     refusal = error_from_metadata(metadata)
     if refusal is not None:
         return refusal

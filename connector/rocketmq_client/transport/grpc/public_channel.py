@@ -78,7 +78,6 @@ class PublicChannel:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The endpoint in use."""
         return split_address(self._endpoints.first)
 
     def call_many(

@@ -26,8 +26,6 @@ _OK: Final = 200
 
 
 class NameServers:
-    """The name servers of one transport."""
-
     def __init__(self, given: tuple[str, ...], *, timeout_ms: int) -> None:
         self._url = given[0] if given and is_lookup(given[0]) else None
         self._known = () if self._url else given
@@ -50,7 +48,6 @@ class NameServers:
         return self._known
 
     def refresh(self, url: str) -> None:
-        """Ask the web server again."""
         try:
             found = fetch_addresses(url, timeout_ms=self._timeout_ms)
             if found != self._known:

@@ -38,13 +38,11 @@ class ActiveClock:
             self.leave()
 
     def enter(self) -> None:
-        """Start the clock."""
         if not self._depth:
             self._outside_ns += self._monotonic_ns() - self._left_at_ns
         self._depth += 1
 
     def leave(self) -> None:
-        """Stop the clock."""
         self._depth -= 1
         if not self._depth:
             self._left_at_ns = self._monotonic_ns()

@@ -111,7 +111,6 @@ class BrokerRequests:
             self._take_result(call)
 
     def flush(self) -> None:
-        """Send what can be sent without waiting."""
         self._exchange.flush()
 
     def give_up(self, calls: Iterable[Call]) -> None:

@@ -123,7 +123,6 @@ class Connection:
     # --- state --------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """The socket's descriptor."""
         assert self._socket is not None
         return self._socket.fileno()
 
@@ -194,7 +193,6 @@ class Connection:
     # --- moving bytes -------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what the socket takes now."""
         # Answers to requests of the broker may be ready only now.
         for answer in self._session.take_answers():
             self._queue((answer,))
@@ -211,7 +209,6 @@ class Connection:
             self._hang_up(_reason(error))
 
     def on_ready(self, now_ms: int, *, readable: bool, writable: bool) -> None:
-        """Read and write a ready socket."""
         if not self.is_open:
             self._finish_connect(now_ms)
         if writable:
@@ -220,7 +217,6 @@ class Connection:
             self._receive(now_ms)
 
     def expire(self, now_ms: int) -> None:
-        """End the calls that took too long."""
         if self.is_dead:
             return
         if not self.is_open and now_ms >= self._connect_deadline_ms:
@@ -280,7 +276,6 @@ class Connection:
 
     @property
     def failure(self) -> ConnectError:
-        """The error of a connection attempt that failed."""
         return ConnectError(self.address, self._reason)
 
     def _connect_next(self) -> bool:
@@ -304,30 +299,20 @@ class Connection:
 
     def _finish_connect(self, now_ms: int) -> None:
         assert self._socket is not None
-        if isinstance(self._socket, TlsSocket):
-            self._greet(self._socket, now_ms)
-            return
-        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code == 0 and self._tls is not None:
-            try:
-                self._socket = TlsSocket(self._socket, self._tls, self.address)
-                self._greet(self._socket, now_ms)
-            except TlsError as error:
-                self.fail(error)
-            except OSError as error:
-                self._hang_up(_reason(error))
-            return
-        if code == 0:
-            self.is_open = True
-            self.heard_ms = now_ms
-            return
-        self._reason = os.strerror(code)
-        if not self._connect_next():
-            self.fail(self.failure)
-
-    def _greet(self, encrypted: TlsSocket, now_ms: int) -> None:
+        if not isinstance(self._socket, TlsSocket):
+            code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self._reason = os.strerror(code)
+                if not self._connect_next():
+                    self.fail(self.failure)
+                return
         try:
-            self.is_open = encrypted.handshake()
+            if self._tls is None:
+                self.is_open = True
+            else:
+                if not isinstance(self._socket, TlsSocket):
+                    self._socket = TlsSocket(self._socket, self._tls, self.address)
+                self.is_open = self._socket.handshake()
             self.heard_ms = now_ms
         except TlsError as error:
             self.fail(error)

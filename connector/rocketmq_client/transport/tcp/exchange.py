@@ -67,7 +67,6 @@ class Exchange:
                 wakers[1].send(b"w")
 
     def take_wake(self) -> bool:
-        """True once after `wake`."""
         is_woken, self._is_woken = self._is_woken, False
         return is_woken
 
@@ -111,7 +110,6 @@ class Exchange:
         return sum(connection.unsent_count for connection in tuple(self._connections.values()))
 
     def flush(self) -> None:
-        """Send what the sockets take without waiting."""
         for connection in list(self._connections.values()):
             connection.flush()
 

@@ -129,7 +129,6 @@ def _first_byte(address: str, greeting: bytes) -> bytes | None:
 
 
 def _hello(version_max: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED) -> bytes:
-    """The bytes of a TLS greeting."""
     outgoing = ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.maximum_version = version_max

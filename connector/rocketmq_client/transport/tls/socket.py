@@ -97,7 +97,6 @@ class TlsSocket:
         return True
 
     def fileno(self) -> int:
-        """The socket's descriptor."""
         return self._ssl.fileno()
 
     @property
@@ -184,11 +183,9 @@ class TlsSocket:
         return sent
 
     def stop_blocking(self) -> None:
-        """Make the socket non-blocking."""
         self._ssl.setblocking(False)
 
     def close(self) -> None:
-        """Close the socket."""
         self._ssl.close()
 
 

@@ -15,8 +15,6 @@ Properties = Mapping[str, str]
 
 
 class Node:
-    """Any expression."""
-
     __slots__ = ()
     is_boolean = False
     """True if the expression can only be true, false or unknown."""
@@ -166,7 +164,6 @@ class TextTest(BooleanNode):
 
 
 def children_of(node: Node) -> list[Node]:
-    """The direct operands of a node."""
     if isinstance(node, Junction):
         return list(node.terms)
     parts = (getattr(node, name, None) for name in ("operand", "left", "right"))

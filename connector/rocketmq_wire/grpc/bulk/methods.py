@@ -58,7 +58,6 @@ def alone(
     encode_reply: Callable[[Any, Any], bytes],
     decode_reply: Callable[[Buffer], Outcome],
 ) -> Method:
-    """A call that carries one request."""
 
     def encode_outcomes(requests: Sequence[AnyRequest], outcomes: Sequence[Outcome]) -> bytes:
         (outcome,) = outcomes

@@ -156,7 +156,6 @@ def decode_chunk(content: Buffer) -> RecordChunk:
 
 
 def chunk_of_reply(reply: PullReply, *, start: int, range_index: int = 0) -> RecordChunk:
-    """A pull's answer as a chunk."""
     return RecordChunk(
         start=start,
         end=reply.next_begin,

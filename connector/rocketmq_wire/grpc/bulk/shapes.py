@@ -29,8 +29,6 @@ class Converter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A converter made of two functions."""
-
     to_message: Callable[[Any], Any]
     from_message: Callable[[Any], Any]
 
@@ -46,7 +44,6 @@ MAPPING: Final = Pair(dict, dict)
 
 
 def repeated(one: Converter) -> Pair:
-    """A repeated message <-> a tuple."""
     return Pair(
         lambda values: [one.to_message(value) for value in values],
         lambda messages: tuple(one.from_message(message) for message in messages),
@@ -123,7 +120,6 @@ class Shape(Generic[V]):
         return self.value_class(**values)
 
     def encode(self, value: V) -> bytes:
-        """A value's message as bytes."""
         content = serialize(self.to_message(value))
         if not self._large:
             return content

@@ -128,7 +128,6 @@ class Delivery:
 
 
 def incoming_of(stored: StoredMessage, delivery: Delivery) -> Any:
-    """A stored message as a `Message`."""
     properties = stored.properties
     body, encoding = delivery.body_of(stored)
     message = public.message_class("Message")(body=body)
@@ -185,7 +184,6 @@ def _put_optional(system: Any, properties: Mapping[str, str]) -> None:
 
 
 def type_of(properties: Mapping[str, str]) -> int:
-    """The `MessageType` of a stored message."""
     if properties.get(TRANSACTIONAL, "").lower() == "true":
         return TRANSACTION
     if any(name in properties for name in _DELAYS):
@@ -198,7 +196,6 @@ def type_of(properties: Mapping[str, str]) -> int:
 
 
 def host_text(host: Host) -> tuple[str, str]:
-    """The address and the port."""
     return str(ipaddress.ip_address(host.address)), str(host.port)
 
 

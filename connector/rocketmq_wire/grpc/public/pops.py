@@ -43,7 +43,6 @@ _DIGESTS: Final[Mapping[int, Callable[[bytes], str]]] = {
 
 
 def path_of(name: str) -> str:
-    """The HTTP/2 path of a call."""
     return f"/{public.SERVICE}/{name}"
 
 

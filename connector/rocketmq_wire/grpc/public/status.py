@@ -43,7 +43,6 @@ _BY_SEND_STATUS: Final = {
 
 
 def code_of(error: RocketMQError) -> PublicCode:
-    """The status code of an error."""
     if isinstance(error, PublicRefusal):
         return error.code
     if isinstance(error, BrokerError):
@@ -56,7 +55,6 @@ def code_of_send(status: SendStatus) -> PublicCode:
 
 
 def status_of(error: RocketMQError) -> Any:
-    """The `Status` message of an error."""
     if isinstance(error, PublicRefusal):
         return make_status(error.code, error.text)
     text = error.remark if isinstance(error, BrokerError) else str(error)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rocketmq_wire.errors import EvaluationError, SqlSyntaxError
 from rocketmq_wire.filters.sql92 import parse_selector
-from rocketmq_wire.filters.sql92.tokens import TEXT_SIZE_MAX
+from rocketmq_wire.filters.sql92.grammar import TEXT_SIZE_MAX
 from rocketmq_wire.filters.sql92.values import (
     INTEGER_MAX,
     compare,
