@@ -103,7 +103,7 @@ class _Running:
 class ConcurrentConsumption(Consumption):
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._running: dict[int, _Running] = {}
+        self._running: set[_Running] = set()
         self._running_lock = threading.Lock()
 
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
@@ -116,12 +116,11 @@ class ConcurrentConsumption(Consumption):
         if owned.process.is_dropped:
             return
         running = _Running(owned, messages, now_ms())
-        key = id(running)
-        self._running[key] = running
+        self._running.add(running)
         context = ConsumeContext(owned.queue)
         status = self._call(owned, messages, context)
         with self._running_lock:
-            del self._running[key]
+            self._running.remove(running)
             is_expired = running.is_expired
         if not is_expired:
             self._apply(owned, messages, status, context)
@@ -133,7 +132,7 @@ class ConcurrentConsumption(Consumption):
         with self._running_lock:
             expired = [
                 running
-                for running in list(self._running.values())
+                for running in tuple(self._running)
                 if running.started_ms < oldest_ms and not running.is_expired
             ]
             for running in expired:
@@ -150,7 +149,7 @@ class ConcurrentConsumption(Consumption):
             self._finish(running.owned, sent)
             if failed:
                 with self._running_lock:
-                    is_running = id(running) in self._running
+                    is_running = running in self._running
                     running.is_expired = not is_running
                 if not is_running:
                     # The listener returned meanwhile, and its result was ignored.

@@ -76,7 +76,10 @@ class ConsumePool:
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            _guarded(work)
+            try:
+                work()
+            except BaseException:  # noqa: BLE001, PERF203 - the thread must stay for later work
+                _LOG.exception("consumption failed outside of the listener")
 
 
 class Submitter:
@@ -96,10 +99,3 @@ class Submitter:
     def later(self, work: Callable[[], None], delay_ms: int) -> None:
         """Let the pool run `work` after a delay."""
         self._io.post(lambda: self._io.at(now_ms() + delay_ms, lambda: self.put(work)))
-
-
-def _guarded(work: Callable[[], None]) -> None:
-    try:
-        work()
-    except BaseException:  # noqa: BLE001 - the thread must stay for later work
-        _LOG.exception("consumption failed outside of the listener")

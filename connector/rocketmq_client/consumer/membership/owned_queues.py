@@ -21,7 +21,7 @@ from rocketmq_client.consumer.common.io_thread import now_ms
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.membership.offset_store import OffsetStore
-from rocketmq_client.consumer.pulling.pull_control import ILLEGAL_DELAY_MS
+from rocketmq_client.consumer.pulling.process_queue import ILLEGAL_DELAY_MS
 from rocketmq_client.consumer.pulling.queue_puller import NoPulls, OwnedQueue
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, Subscription

@@ -1,4 +1,4 @@
 """When a queue is pulled from, and the pulled messages that wait to be consumed.
 
-Start at `pull_control`.
+Start at `process_queue`.
 """

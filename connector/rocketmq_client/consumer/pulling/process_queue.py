@@ -1,25 +1,47 @@
-"""A queue's messages that are pulled and not consumed yet, and its consumed offset: pure.
+"""One owned queue: messages pulled and not consumed yet, and when to pull more. Pure.
 
 The consumed offset is the smallest pending offset. If nothing is pending, everything pulled is
 consumed, so the consumed offset also moves where a filter let no message through.
 
     add -> pending -> (a listener consumes it) -> remove       offsets only grow
                    -> take: not pending, and consumed after `finish_taken`
+
+over a limit                 pull after 50 ms, or when enough is consumed
+suspended                    after 1 s
+orderly and not locked       after 3 s
+topic not subscribed         after 3 s
+an error                     after 3 s; after 20 ms if the broker controls the flow
+offset expired               at once, at the first available offset
+otherwise illegal            drop the queue, correct its committed offset, own it after 10 s
 """
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from rocketmq_client.consumer.common.messages import ReceivedMessage
+from rocketmq_client.consumer.common.settings import FlowLimits
+from rocketmq_wire.codes import ResponseCode
+from rocketmq_wire.errors import BrokerError, RocketMQError
 
 LOCK_AGE_MS_MAX: Final = 30_000
 """The age after which a queue lock is not trusted: soon another member may lock the queue."""
 PULL_AGE_MS_MAX: Final = 120_000
 """The time without a pull after which a queue's pulls are restarted."""
+FLOW_DELAY_MS: Final = 50
+SUSPENDED_DELAY_MS: Final = 1_000
+UNLOCKED_DELAY_MS: Final = 3_000
+ERROR_DELAY_MS: Final = 3_000
+BROKER_FLOW_DELAY_MS: Final = 20
+EMPTY_REPLY_DELAY_MS: Final = 200
+ILLEGAL_DELAY_MS: Final = 10_000
+FLOW_WARNING_EVERY: Final = 1_000
+# A pull of fewer messages costs more than it brings.
+_PULL_COUNT_MIN: Final = 32
 
 
 @dataclass(slots=True)
@@ -41,8 +63,6 @@ class ProcessQueue:
     """When the broker last granted the queue's lock."""
     last_pull_ms: int = 0
     last_consume_ms: int = 0
-    end: int = 0
-    """The queue's end in the broker's last reply."""
 
     def add(self, messages: Sequence[ReceivedMessage], next_begin: int) -> None:
         """Add a pull's messages; `next_begin` is behind every offset that the pull covered."""
@@ -115,3 +135,126 @@ class ProcessQueue:
     def drop(self) -> None:
         """Stop consuming here: another member owns the queue."""
         self.is_dropped = True
+
+
+class Step(enum.Enum):
+    PULL = "pull"
+    WAIT = "wait until `not_before_ms`"
+    REREAD = "the lock is new: read the committed offset before the first pull"
+    STOP = "the member lost the queue"
+
+
+@dataclass(slots=True)
+class PullControl:
+    """The pulls of one queue; a waiting queue is checked at `not_before_ms`."""
+
+    limits: FlowLimits
+    is_orderly: bool = False
+    interval_ms: int = 0
+    """The pause between two pulls."""
+    not_before_ms: int = 0
+    is_pulling: bool = False
+    is_flow_blocked: bool = False
+    flow_count: int = 0
+    """The number of pulls that a limit delayed."""
+    flow_reason: str = ""
+    is_first: bool = True
+
+    def step(
+        self,
+        queue: ProcessQueue,
+        now_ms: int,
+        *,
+        is_suspended: bool,
+        is_wanted: bool = True,
+        is_full: bool = False,
+    ) -> Step:
+        """Decide the next step; with PULL, a pull counts as sent.
+
+        `is_wanted` is False while the queue's topic is not subscribed; `is_full` is True while too
+        many messages wait in all queues together.
+        """
+        if queue.is_dropped:
+            return Step.STOP
+        if self.is_pulling or now_ms < self.not_before_ms:
+            return Step.WAIT
+        queue.last_pull_ms = now_ms
+        if is_suspended:
+            return self._wait(now_ms, SUSPENDED_DELAY_MS)
+        if not is_wanted:
+            return self._wait(now_ms, UNLOCKED_DELAY_MS)
+        reason = "too many messages wait in all queues" if is_full else self._exceeded(queue)
+        if reason is not None:
+            self.flow_count += 1
+            self.flow_reason = reason
+            self.is_flow_blocked = True
+            return self._wait(now_ms, FLOW_DELAY_MS)
+        self.is_flow_blocked = False
+        if self.is_orderly:
+            if not queue.is_lock_valid(now_ms):
+                self.is_first = True
+                return self._wait(now_ms, UNLOCKED_DELAY_MS)
+            if self.is_first:
+                self.is_pulling = True
+                return Step.REREAD
+        self.is_pulling = True
+        return Step.PULL
+
+    def on_reread(self, queue: ProcessQueue, offset: int | None, now_ms: int) -> None:
+        """Take the committed offset that was read under the new lock; None if the read failed."""
+        self.is_pulling = False
+        if offset is None:
+            self._wait(now_ms, ERROR_DELAY_MS)
+            return
+        self.is_first = False
+        if not queue.count:
+            queue.next_begin = offset
+
+    def on_reply(self, now_ms: int) -> None:
+        self.is_pulling = False
+        self.not_before_ms = now_ms + self.interval_ms if self.interval_ms else 0
+
+    def on_empty_reply(self, now_ms: int, waited_ms: int) -> None:
+        """Wait after an empty reply that came at once: such a broker does not hold pulls."""
+        if waited_ms < EMPTY_REPLY_DELAY_MS:
+            self._wait(now_ms, EMPTY_REPLY_DELAY_MS)
+
+    def on_error(self, error: RocketMQError, now_ms: int) -> None:
+        """Wait after a failed pull or an unreadable reply."""
+        self.is_pulling = False
+        is_flow = isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL
+        self._wait(now_ms, BROKER_FLOW_DELAY_MS if is_flow else ERROR_DELAY_MS)
+
+    def on_consumed(self, queue: ProcessQueue) -> bool:
+        """Check the limits after consumption; True if a waiting queue may be pulled from now."""
+        if not self.is_flow_blocked or queue.count > self.limits.count_max // 2:
+            return False
+        if self._exceeded(queue) is not None:
+            return False
+        self.is_flow_blocked = False
+        self.not_before_ms = 0
+        return True
+
+    def room(self, queue: ProcessQueue, batch_size: int) -> int:
+        """How many messages to pull: as many as fit, but not a tiny number."""
+        return min(batch_size, max(self.limits.count_max - queue.count, _PULL_COUNT_MIN))
+
+    @property
+    def flow_warning_is_due(self) -> bool:
+        """True for every thousandth delay: single delays are normal."""
+        return self.is_flow_blocked and self.flow_count % FLOW_WARNING_EVERY == 0
+
+    def _exceeded(self, queue: ProcessQueue) -> str | None:
+        """The exceeded limit in words; None if the queue may be pulled from."""
+        limits = self.limits
+        if queue.count >= limits.count_max:
+            return f"{queue.count} messages wait, the limit is {limits.count_max}"
+        if queue.size >= limits.size_max:
+            return f"{queue.size} bytes wait, the limit is {limits.size_max}"
+        if limits.span_max is not None and queue.count and queue.span > limits.span_max:
+            return f"the offsets that wait span {queue.span}, the limit is {limits.span_max}"
+        return None
+
+    def _wait(self, now_ms: int, delay_ms: int) -> Step:
+        self.not_before_ms = now_ms + delay_ms
+        return Step.WAIT

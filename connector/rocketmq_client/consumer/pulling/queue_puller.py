@@ -1,4 +1,4 @@
-"""Pulls from owned queues in the I/O thread, as `pull_control` decides."""
+"""Pulls from owned queues in the I/O thread, as their `PullControl` decides."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Final
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_pull, tags_of
 from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
-from rocketmq_client.consumer.pulling.pull_control import PullControl, Step
+from rocketmq_client.consumer.pulling.process_queue import ProcessQueue, PullControl, Step
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
@@ -189,7 +188,7 @@ class QueuePuller(NoPulls):
         assert isinstance(result, PullReply)
         self.counts.pulls += 1
         self.counts.round_trip_ms += time_ms - sent_ms
-        process.last_pull_ms, process.end = time_ms, result.end
+        process.last_pull_ms = time_ms
         owned.is_replica_suggested = result.suggested_broker_id != MASTER_ID
         control.on_reply(time_ms)
         if result.status is PullStatus.OFFSET_ILLEGAL:

@@ -24,8 +24,7 @@ from rocketmq_client.consumer.consuming.consumption import (
 )
 from rocketmq_client.consumer.consuming.listener_calls import ListenerCalls
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
-from rocketmq_client.consumer.pulling.process_queue import ProcessQueue
-from rocketmq_client.consumer.pulling.pull_control import PullControl
+from rocketmq_client.consumer.pulling.process_queue import ProcessQueue, PullControl
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import QueueId, Subscription
