@@ -239,7 +239,7 @@ def test_answers_without_progress_end_a_download_too() -> None:
 SLEEPING = {
     "rocketmq_client/retry.py",
     # These wait for messages, for a rate, or for their outage clock.
-    "pyspark_rocketmq/jobs/rate_limit.py",
+    "pyspark_rocketmq/jobs/resend.py",
     "pyspark_rocketmq/stream/offset_driver.py",
     "rocketmq_client/transport/grpc/download.py",
 }
