@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from rocketmq_wire.codes import RequestCode
@@ -131,6 +132,7 @@ _SEND_NAMES: Final = (
     *("bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes"),
     *("batch", BROKER_NAME),
 )
+_LONG_NAMES: Final = {name: name for name in _SEND_NAMES}
 _SHORT_NAMES: Final = dict(zip(_SEND_NAMES, "abcdefghijklmn", strict=True))
 _SEND_STATUSES = {status.value: status for status in messages.SendStatus}
 
@@ -168,22 +170,14 @@ def _send_fields(request: _Send, *, is_batch: bool) -> dict[str, str]:
     return fields
 
 
-def _decode_long_names(fields: Fields, body: Buffer) -> _Send:
-    return _decode_send(fields, body, {name: name for name in _SEND_NAMES})
-
-
-def _decode_short_names(fields: Fields, body: Buffer) -> _Send:
-    return _decode_send(fields, body, _SHORT_NAMES)
-
-
 def _decode_batch(fields: Fields, body: Buffer) -> messages.SendBatch:
-    sent = _decode_send(fields, body, _SHORT_NAMES, is_batch=True)
+    sent = _decode_send(fields, body, is_batch=True)
     assert isinstance(sent, messages.SendBatch)
     return sent
 
 
 def _decode_send(
-    fields: Fields, body: Buffer, names: dict[str, str], *, is_batch: bool = False
+    fields: Fields, body: Buffer, names: dict[str, str] = _SHORT_NAMES, *, is_batch: bool = False
 ) -> _Send:
     queue = QueueId(
         fields.text(names["topic"]),
@@ -284,7 +278,7 @@ CODECS: Final = (
           Answer(_encode_pull_reply, _decode_pull_reply, frozenset(_PULL_STATUSES))),
     # 310 may carry a batch: see `_decode_send`.
     Codec(RequestCode.SEND_MESSAGE_V2,
-          Layout(messages.SendMessage, _encode_send, _decode_short_names),  # type: ignore[arg-type]
+          Layout(messages.SendMessage, _encode_send, _decode_send),  # type: ignore[arg-type]
           _SENT),
     Codec(RequestCode.SEND_BATCH_MESSAGE,
           Layout(messages.SendBatch, _encode_batch, _decode_batch), _SENT),
@@ -330,7 +324,7 @@ CODECS: Final = (
 )  # fmt: skip
 
 DECODERS: Final[dict[int, Callable[[Fields, Buffer], Request[Reply]]]] = {
-    RequestCode.SEND_MESSAGE: _decode_long_names,
+    RequestCode.SEND_MESSAGE: partial(_decode_send, names=_LONG_NAMES),
     RequestCode.LITE_PULL_MESSAGE: _decode_pull,
 }
 """Codes that brokers answer and clients of this project never send."""
