@@ -30,8 +30,7 @@ from rocketmq_broker.engine.core.outcomes import (
     timed_rule,
 )
 from rocketmq_broker.engine.core.routes import Identity, cluster_of, route_of
-from rocketmq_broker.engine.groups.clients import Registration
-from rocketmq_broker.engine.groups.queue_locks import QueueLocks
+from rocketmq_broker.engine.groups.clients import QueueLocks, Registration
 from rocketmq_broker.engine.messages.delays import DELAYS_FILE, Delays
 from rocketmq_broker.engine.messages.filtering import check_subscription
 from rocketmq_broker.engine.messages.pulling import Pulling

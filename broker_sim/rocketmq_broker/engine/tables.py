@@ -13,7 +13,6 @@ from rocketmq_broker.engine.groups.committed_offsets import CommittedOffsets
 from rocketmq_broker.engine.groups.consumer_groups import Groups
 from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS, GROUPS, TOPICS
 from rocketmq_broker.storage.store import Store
-from rocketmq_wire.model import Host
 from rocketmq_wire.requests.contract import Reply
 
 
@@ -47,11 +46,6 @@ class Tables:
             Clients(expiry_ms=config.client_expiry_seconds * 1_000),
             CommittedOffsets(load(CONSUMER_OFFSETS)),
         )
-
-    @property
-    def store_host(self) -> Host:
-        """The host that the broker writes into records."""
-        return self.identity.store_host
 
     def acknowledge(self, reply: Reply, end_position: int) -> Outcome:
         """Reply to a request whose records end at a byte position of the log."""

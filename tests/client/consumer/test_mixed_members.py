@@ -21,7 +21,7 @@ ROUNDS = 30
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[ConnectionSettings]:
     # A dead member's locks lapse in a second here, instead of a minute.
-    monkeypatch.setattr("rocketmq_broker.engine.groups.queue_locks.LEASE_MS", 1_000)
+    monkeypatch.setattr("rocketmq_broker.engine.groups.clients.LEASE_MS", 1_000)
     with Broker(config_from({"flush": "memory", "grpc": False})) as broker:
         yield ConnectionSettings(name_servers=(broker.name_server,))
 

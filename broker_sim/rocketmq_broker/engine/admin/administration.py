@@ -67,21 +67,12 @@ class Administration:
                 brokers.GetBrokerSettings,
                 lambda _: brokers.SettingsReply(settings.broker_table()),
             ),
-            answer_rule(
-                brokers.GetNameServerSettings,
-                lambda _: brokers.SettingsReply(settings.name_server_table()),
-            ),
+            answer_rule(brokers.GetNameServerSettings, settings.of_name_server),
             done_rule(brokers.ChangeBrokerSettings, settings.change),
             timed_rule(brokers.GetRuntimeInfo, self._runtime_info),
             timed_rule(brokers.CleanConsumeQueues, self._clean),
-            answer_rule(
-                brokers.WipeWritePermission,
-                lambda request: self._set_permission(request.broker, may_write=False),
-            ),
-            answer_rule(
-                brokers.AddWritePermission,
-                lambda request: self._set_permission(request.broker, may_write=True),
-            ),
+            answer_rule(brokers.WipeWritePermission, self._set_permission),
+            answer_rule(brokers.AddWritePermission, self._set_permission),
             # The broker keeps no such entries: its topics have no order of their own.
             done_rule(brokers.DeleteNameServerEntry, lambda _: None),
             done_rule(groups.PutGroup, lambda request: tables.groups.put(request.settings)),
@@ -121,11 +112,14 @@ class Administration:
         self._tables.store.clean(now_ms)
         return DONE
 
-    def _set_permission(self, broker: str, *, may_write: bool) -> Reply:
+    def _set_permission(
+        self, request: brokers.WipeWritePermission | brokers.AddWritePermission
+    ) -> Reply:
         tables = self._tables
-        if broker != tables.identity.broker_name:
+        if request.broker != tables.identity.broker_name:
             return CountReply(0)
-        self.write_permission.put(may_write=may_write, version=tables.topics.version)
+        may_write = isinstance(request, brokers.AddWritePermission)
+        self.write_permission = WritePermission(may_write, tables.topics.version)
         return CountReply(len(tables.topics.all()))
 
     # --- groups ---------------------------------------------------------------------------------

@@ -11,7 +11,11 @@ from typing import Final
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.messages.pulling import Pulling
 from rocketmq_broker.engine.tables import Tables
-from rocketmq_wire.requests.brokers import ChangeBrokerSettings
+from rocketmq_wire.requests.brokers import (
+    ChangeBrokerSettings,
+    GetNameServerSettings,
+    SettingsReply,
+)
 
 _ENTRY_SIZE: Final = 20
 _FLUSH_NAMES: Final = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "memory": "ASYNC_FLUSH"}
@@ -94,9 +98,9 @@ class Settings:
             **{name: "true" if is_on else "false" for name, is_on in flags.items()},
         }
 
-    def name_server_table(self) -> dict[str, str]:
+    def of_name_server(self, _: GetNameServerSettings) -> SettingsReply:
         """The settings that the broker answers as its own name server."""
-        return {
+        table = {
             "listenPort": str(self._identity.port),
             "serverChannelMaxIdleTimeSeconds": str(self._config.idle_seconds),
             "clusterTest": "false",
@@ -104,6 +108,7 @@ class Settings:
             "enableTopicList": "true",
             "orderMessageEnable": "false",
         }
+        return SettingsReply(table)
 
     def change(self, request: ChangeBrokerSettings) -> None:
         """Change all of them or none. As in RocketMQ, unknown names are ignored.

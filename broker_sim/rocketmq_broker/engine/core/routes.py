@@ -35,26 +35,22 @@ class Identity:
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
+@dataclass(frozen=True, slots=True)
 class WritePermission:
     """A tool's override of the topics' write permissions, valid until the topics change.
 
     With a real name server, the broker then registers its topics again and so ends the override.
     """
 
-    def __init__(self) -> None:
-        self._may_write = True
-        self._version = -1
-
-    def put(self, *, may_write: bool, version: int) -> None:
-        """Override the topics' permissions while their table has this version."""
-        self._may_write = may_write
-        self._version = version
+    may_write: bool = True
+    version: int = -1
+    """The version of the topics' table that it is valid for."""
 
     def of(self, permission: int, version: int) -> int:
         """A topic's permission in routes."""
-        if version != self._version:
+        if version != self.version:
             return permission
-        if self._may_write:
+        if self.may_write:
             return model.PERMISSION_READ | model.PERMISSION_WRITE
         return permission & ~model.PERMISSION_WRITE
 

@@ -59,7 +59,8 @@ class Topics:
             name: _config_from_json(name, value)
             for name, value in (stored.get("topicConfigTable") or {}).items()
         }
-        self._version = int((stored.get("dataVersion") or {}).get("counter", 0))
+        self.version = int((stored.get("dataVersion") or {}).get("counter", 0))
+        """Grows with every change."""
         if auto_create:
             # Producers fetch this topic's route to learn the number of queues of new topics.
             self._table[model.DEFAULT_TOPIC] = model.TopicConfig(
@@ -70,11 +71,6 @@ class Topics:
             )
         else:
             self._table.pop(model.DEFAULT_TOPIC, None)
-
-    @property
-    def version(self) -> int:
-        """A number that grows with every change."""
-        return self._version
 
     def get(self, topic: str) -> model.TopicConfig | None:
         return self._table.get(topic)
@@ -181,9 +177,9 @@ class Topics:
 
     def _write(self, table: dict[str, model.TopicConfig]) -> None:
         """Save a table, then use it: the broker never serves a change that a restart forgets."""
-        self._version += 1
+        self.version += 1
         content = {name: _config_to_json(table[name]) for name in sorted(table)}
-        version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
+        version = {"counter": self.version, "stateVersion": 0, "timestamp": 0}
         self._save(TOPICS, {"dataVersion": version, "topicConfigTable": content})
         self._table = table
 

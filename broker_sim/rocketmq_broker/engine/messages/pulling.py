@@ -69,14 +69,13 @@ class Pulling:
         )
         bounds = self._store.bounds(request.queue.topic, request.queue.index)
         moved = self._committed.take_reset(request.group, request.queue)
+        outside: tuple[PullStatus, int, str] | None
         if moved is not None:
-            illegal = PullStatus.OFFSET_ILLEGAL
-            return Answer(
-                PullReply(illegal, moved, bounds.start, bounds.end, remark="OFFSET_RESET")
-            )
-        if request.commit is not None:
-            self._committed.commit(request.group, request.queue, request.commit)
-        outside = _status_outside(request.start, bounds)
+            outside = PullStatus.OFFSET_ILLEGAL, moved, "OFFSET_RESET"
+        else:
+            if request.commit is not None:
+                self._committed.commit(request.group, request.queue, request.commit)
+            outside = _status_outside(request.start, bounds)
         if outside is None:
             reply = self._read(request, bounds, wanted)
             self._committed.note_pull(request.group, request.queue, reply.next_begin)

@@ -13,14 +13,13 @@ from typing import Final
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import DONE, Outcome
 from rocketmq_broker.engine.messages.delays import DELAY, LEVEL_MAX, delayed
-from rocketmq_broker.engine.messages.store_again import store_again
+from rocketmq_broker.engine.messages.store_again import message_at, store_again
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import ResponseCode
-from rocketmq_wire.errors import CorruptRecordError, ProtocolError, broker_error
+from rocketmq_wire.errors import ProtocolError, broker_error
 from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX, QueueId, StoredMessage
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import UNIQUE_KEY
-from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.messages import SendBack
 
@@ -54,7 +53,11 @@ class SendBacks:
         if retry_queues < 1:
             # As in RocketMQ, a group without retry queues has no second attempts.
             return DONE
-        message = self._message_at(request.physical_offset)
+        # The message gets a new checksum when stored again, so compare the old one now.
+        message = message_at(tables.store, request.physical_offset)
+        if message is None:
+            remark = f"look message by offset failed, {request.physical_offset}"
+            raise broker_error(ResponseCode.SYSTEM_ERROR, remark)
         if request.attempts_max is not None:
             attempts_max = request.attempts_max
         topic, level = retry_target(
@@ -82,17 +85,6 @@ class SendBacks:
         except ProtocolError as error:
             raise refusals.message_illegal(f"it cannot be stored again: {error.detail}") from error
         return tables.acknowledge(Done(), appended.end_position)
-
-    def _message_at(self, position: int) -> StoredMessage:
-        record = self._tables.store.record_at(position)
-        if record is None:
-            remark = f"look message by offset failed, {position}"
-            raise broker_error(ResponseCode.SYSTEM_ERROR, remark)
-        try:
-            # The message gets a new checksum when stored again, so compare the old one now.
-            return decode_record(bytes(record))[0]
-        except CorruptRecordError as error:
-            raise refusals.record_damaged(position, error.reason) from error
 
 
 def _retry_properties(message: StoredMessage, request: SendBack) -> dict[str, str]:

@@ -74,7 +74,7 @@ class Sending:
         self._delay_ms_max = tables.config.timer_days_max * _DAY_MS
         self._tables = tables
         self._store = tables.store
-        self._store_host = tables.store_host
+        self._store_host = tables.identity.store_host
         self._timers = timers
         self._half_messages = half_messages
         self._next_queue = itertools.count()

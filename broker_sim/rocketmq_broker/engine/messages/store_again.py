@@ -9,12 +9,13 @@ from typing import Final
 import numpy as np
 
 from rocketmq_arrow.encode.record_block import block_from_message
+from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.topics import is_group_topic
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.storage.queues.reading import ReadResult
 from rocketmq_broker.storage.settings import Appended
 from rocketmq_broker.storage.store import Store
-from rocketmq_wire.errors import ProtocolError
+from rocketmq_wire.errors import CorruptRecordError, ProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.records.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, decode_record
@@ -52,7 +53,7 @@ def store_again(
         sys_flag=message.sys_flag & ~_V6_BITS,
         born_ms=message.born_ms,
         born_host=message.born_host,
-        store_host=tables.store_host,
+        store_host=tables.identity.store_host,
         reconsume_times=message.reconsume_times if reconsume_times is None else reconsume_times,
         prepared_transaction_offset=prepared_offset,
     )
@@ -71,8 +72,8 @@ def store_own(
         flag=0,
         sys_flag=0,
         born_ms=now_ms,
-        born_host=tables.store_host,
-        store_host=tables.store_host,
+        born_host=tables.identity.store_host,
+        store_host=tables.identity.store_host,
     )
     return tables.store.append(queue.topic, queue.index, block, now_ms)
 
@@ -83,6 +84,15 @@ def read_message(
     """The message at an offset; None if it expired. Raises StorageError, CorruptRecordError."""
     found = store.read(queue.topic, queue.index, offset, count_max=1, bytes_max=1)
     return decode_record(b"".join(found.parts), check_crc=check_crc)[0] if found.count else None
+
+
+def message_at(store: Store, position: int, *, check_crc: bool = True) -> StoredMessage | None:
+    """The message at a position of the log; None if none is there. Refuses (1) a damaged one."""
+    record = store.record_at(position)
+    try:
+        return None if record is None else decode_record(bytes(record), check_crc=check_crc)[0]
+    except CorruptRecordError as error:
+        raise refusals.record_damaged(position, error.reason) from error
 
 
 def records_in(read: ReadResult) -> Iterator[bytes]:

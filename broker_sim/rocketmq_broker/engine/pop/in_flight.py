@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.records.pop_checkpoints import Checkpoint, CheckpointKey
+from rocketmq_wire.records.pop_checkpoints import CheckpointKey
 
 STAY_MS: Final = 3_000
 """How long pops and acknowledgements stay in memory before they are written."""
@@ -82,9 +82,6 @@ class InFlightPop:
     @property
     def visible_ms(self) -> int:
         return self.key.pop_ms + self.invisible_ms
-
-    def checkpoint(self) -> Checkpoint:
-        return Checkpoint(self.key, self.invisible_ms, self.offsets, self.finished)
 
     def offsets_of(self, bits: int) -> tuple[int, ...]:
         return tuple(offset for index, offset in enumerate(self.offsets) if bits >> index & 1)

@@ -114,7 +114,8 @@ class Revival:
     def write_checkpoint(self, pop: InFlightPop, now_ms: int) -> int:
         """Write a pop's checkpoint; returns the end of its record in the log."""
         due_ms = pop.visible_ms - _CHECKPOINT_LEAD_MS
-        body = checkpoints.encode_checkpoint(pop.checkpoint())
+        checkpoint = checkpoints.Checkpoint(pop.key, pop.invisible_ms, pop.offsets, pop.finished)
+        body = checkpoints.encode_checkpoint(checkpoint)
         appended = self._append(pop.revive_queue, checkpoints.CHECKPOINT_TAG, body, due_ms, now_ms)
         pop.unwritten = 0
         if self._in_flight.get(pop.key) is pop:

@@ -24,6 +24,7 @@ from rocketmq_broker.engine.core.outcomes import DONE, Outcome
 from rocketmq_broker.engine.messages.store_again import (
     REAL_QUEUE,
     REAL_TOPIC,
+    message_at,
     records_in,
     store_again,
     store_own,
@@ -137,7 +138,10 @@ class Transactions:
                 raise refusals.transaction_missing(request.transaction_id)
             request = replace(request, half_offset=found.offset, position=found.position)
         wanted = Ended.COMMIT if request.resolution is Resolution.COMMIT else Ended.ROLLBACK
-        message = self._half_at(request.position, check_crc=wanted is Ended.COMMIT)
+        # The committed message gets a new checksum, so compare the old one now.
+        message = message_at(self._store, request.position, check_crc=wanted is Ended.COMMIT)
+        if message is None or message.topic != HALF_TOPIC:
+            raise refusals.half_missing()
         _check_is_meant(message, request)
         half = self._table.get(request.half_offset)
         if half is None:
@@ -157,17 +161,6 @@ class Transactions:
         self._end(half, wanted)
         self._write_ends(now_ms)
         return self._tables.acknowledge(Done(), self._store.appended_end)
-
-    def _half_at(self, position: int, *, check_crc: bool) -> StoredMessage:
-        record = self._store.record_at(position)
-        try:
-            # The committed message gets a new checksum, so compare the old one now.
-            message = None if record is None else decode_record(record, check_crc=check_crc)[0]
-        except CorruptRecordError as error:
-            raise refusals.record_damaged(position, error.reason) from error
-        if message is None or message.topic != HALF_TOPIC:
-            raise refusals.half_missing()
-        return message
 
     def _deliver(self, half: HalfMessage, message: StoredMessage, now_ms: int) -> None:
         """Store the message in its topic; the end record follows directly in the log."""

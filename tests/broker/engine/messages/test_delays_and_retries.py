@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_broker.engine.core.outcomes import AfterSync
-from rocketmq_broker.engine.groups.queue_locks import QueueLocks
+from rocketmq_broker.engine.groups.clients import QueueLocks
 from rocketmq_broker.engine.messages.delays import DELAYS_FILE, level_of
 from rocketmq_broker.engine.messages.retries import retry_target
 from rocketmq_broker.storage.disk.files import MemoryFiles
