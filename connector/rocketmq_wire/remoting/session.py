@@ -380,8 +380,6 @@ class ServerSession(_Session):
         self._check = check
         self._requests: set[int] = set()
         self._answered: list[tuple[int, RelayedReply]] = []
-        self.stray_reply_count = 0
-        """The number of replies without a request."""
 
     def next_request(self) -> ReceivedRequest | None:
         """The next request; None until more bytes come.
@@ -428,7 +426,7 @@ class ServerSession(_Session):
         return started
 
     def forget(self, opaque: int) -> None:
-        """Give up a request to the client; its answer will be a stray reply."""
+        """Give up a request to the client; its answer will be dropped."""
         self._requests.discard(opaque)
 
     def take_answered(self) -> list[tuple[int, RelayedReply]]:
@@ -438,12 +436,11 @@ class ServerSession(_Session):
 
     def _take_reply(self, frame: Frame) -> None:
         header = frame.header
-        if header.opaque not in self._requests:
-            self.stray_reply_count += 1
-            return
-        self._requests.discard(header.opaque)
-        reply = RelayedReply(header.code, header.remark, header.ext_fields, bytes(frame.body))
-        self._answered.append((header.opaque, reply))
+        # A reply to a request that was given up is dropped.
+        if header.opaque in self._requests:
+            self._requests.remove(header.opaque)
+            reply = RelayedReply(header.code, header.remark, header.ext_fields, bytes(frame.body))
+            self._answered.append((header.opaque, reply))
 
     def _begin(self, request: Request[Reply], flag: int) -> Started:
         opaque = self._opaque_next
