@@ -9,10 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from rocketmq_client.download.contract import ReadLimits
-from rocketmq_client.download.fetch_window import FetchWindow
 from rocketmq_client.loss import LossPolicy
 from rocketmq_wire.model import OffsetRange
-from support.simulated_queue import ORDERS, Driver, Faults, SimulatedQueue
+from support.simulated_queue import ORDERS, Driver, Faults, SimulatedQueue, window_of
 
 Scene = tuple[SimulatedQueue, ReadLimits, Faults, OffsetRange, int, float]
 Changes = Sequence[tuple[int, Callable[[SimulatedQueue], None]]]
@@ -66,11 +65,9 @@ def run_scene(scene: Scene, policy: LossPolicy, changes: Changes = (), **options
     if min(limits.messages_max, queue.count_cap, limits.bytes_max) == 1:
         wanted = OffsetRange(ORDERS, wanted.start, min(wanted.end, wanted.start + 60))
     options = {"times_max": random.Random(seed).choice([1, 2, 5, 16]), **options}
-    window = FetchWindow(
-        wanted, limits, is_filtered=queue.is_filtered, loss_policy=policy, **options
-    )
+    start, end = wanted.start, wanted.end
     driver = Driver(
-        window,
+        window_of(start, end, limits, is_filtered=queue.is_filtered, loss_policy=policy, **options),
         queue,
         random.Random(seed),
         faults=faults,

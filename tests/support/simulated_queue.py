@@ -10,17 +10,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rocketmq_client.download.contract import RangeChunk, ReadLimits
+from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
 from rocketmq_client.download.fetch_window import FetchWindow
 from rocketmq_client.download.pulls import Pull
-from rocketmq_client.loss import Loss, Standing
+from rocketmq_client.loss import Loss, LossPolicy, Standing
+from rocketmq_client.retry import REQUEST, Backoff
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectionLostError,
     DeadlineExceededError,
     broker_error,
 )
-from rocketmq_wire.model import Bounds, Buffer, OffsetRange, QueueId
+from rocketmq_wire.model import Bounds, Buffer, OffsetRange, QueueId, Subscription
 from rocketmq_wire.remoting.pulls import join_answers
 from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply, PullStatus
 
@@ -307,9 +308,20 @@ ORDERS = QueueId("orders", "broker-a", 3)
 LIMITS = ReadLimits()
 
 
-def window_of(start: int, end: int, limits: ReadLimits = LIMITS, **options: Any) -> FetchWindow:
+def window_of(
+    start: int,
+    end: int,
+    limits: ReadLimits = LIMITS,
+    *,
+    is_filtered: bool = False,
+    loss_policy: LossPolicy = LossPolicy.RAISE,
+    **options: Any,
+) -> FetchWindow:
     """A download of offsets of one queue."""
-    return FetchWindow(OffsetRange(ORDERS, start, end), limits, **options)
+    subscription = Subscription("paid" if is_filtered else "*")
+    spec = ReadSpec("readers", subscription, limits, loss_policy)
+    backoff = Backoff(REQUEST.within(limits.outage_ms), random.Random(start).randint)
+    return FetchWindow(OffsetRange(ORDERS, start, end), spec, backoff=backoff, **options)
 
 
 def next_pull(window: FetchWindow, now_ms: int) -> Pull:

@@ -15,11 +15,10 @@ A pure state machine: the download's loop sends the pulls of `next_pull` and rep
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rocketmq_client.download.contract import RangeChunk, ReadLimits
+from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.download.coverage import GATHER_BYTES, Coverage, Piece
 from rocketmq_client.download.pulls import InFlightPull, InFlightPulls, Joining, Pull, PullWidth
 from rocketmq_client.errors import RangeLostError
@@ -32,7 +31,7 @@ from rocketmq_client.loss import (
     is_doubtful,
     judge_doubt,
 )
-from rocketmq_client.retry import REQUEST, Backoff, OutageClock
+from rocketmq_client.retry import Backoff, OutageClock
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, RocketMQError
 from rocketmq_wire.model import Bounds, Buffer, OffsetRange
@@ -57,22 +56,18 @@ class FetchWindow:
     def __init__(
         self,
         wanted: OffsetRange,
-        limits: ReadLimits,
+        spec: ReadSpec,
         *,
-        is_filtered: bool = False,
-        loss_policy: LossPolicy = LossPolicy.RAISE,
-        backoff: Backoff | None = None,
+        backoff: Backoff,
         first_offset: Callable[[Buffer], int | None] = lambda _: 0,
         times_max: int = 1,
     ) -> None:
         """Up to `times_max` pulls may be sent as one."""
         self.wanted = wanted
         self._first_offset = first_offset
-        self._limits = limits
-        self._is_filtered = is_filtered
-        self._loss_policy = loss_policy
-        policy = REQUEST.within(limits.outage_ms)
-        backoff = backoff or Backoff(policy, random.Random(wanted.start).randint)
+        self._limits = limits = spec.limits
+        self._is_filtered = not spec.subscription.selects_all
+        self._loss_policy = spec.loss_policy
         self._outage = OutageClock(backoff)
         # Two pulls must fit below the message limit, or none is in flight while one is taken.
         room = min(limits.messages_max, limits.span_max or limits.messages_max)
@@ -80,7 +75,7 @@ class FetchWindow:
         self._bytes_per_pull = max(1, min(PULL_BYTES_MAX, limits.bytes_max // 2))
         self._joining = Joining(times_max, limits.pulls_in_flight)
         # Under a filter the broker scans more offsets than the messages it was asked for.
-        self._pull_width = PullWidth(_SCAN_WIDTH_MAX if is_filtered else self._count_max)
+        self._pull_width = PullWidth(_SCAN_WIDTH_MAX if self._is_filtered else self._count_max)
         self._record_bytes: float | None = None
         self._density = 1.0
         """Messages per offset: below one under a filter."""

@@ -208,9 +208,7 @@ def _take_bounds(inquiry: _Inquiry, now_ms: int) -> None:
 def _window(wanted: OffsetRange, spec: ReadSpec, settings: ConnectionSettings) -> FetchWindow:
     return FetchWindow(
         wanted,
-        spec.limits,
-        is_filtered=not spec.subscription.selects_all,
-        loss_policy=spec.loss_policy,
+        spec,
         backoff=Backoff(settings.request_retry.within(spec.limits.outage_ms)),
         first_offset=partial(first_offset, wanted.queue),
         times_max=_TIMES_MAX,

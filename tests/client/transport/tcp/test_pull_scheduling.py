@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 
-from rocketmq_client.download.contract import ReadLimits
+from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.download.fetch_window import FetchWindow
 from rocketmq_client.download.pulls import Pull
+from rocketmq_client.retry import REQUEST, Backoff
 from rocketmq_client.transport.tcp.download import PULLS_PER_BROKER_MAX, due_pulls
 from rocketmq_wire.errors import ConnectionLostError
 from rocketmq_wire.model import OffsetRange, QueueId
@@ -20,7 +21,8 @@ COUNT = 320
 
 def windows_of(count: int, limits: ReadLimits, *, brokers: int = 1) -> list[FetchWindow]:
     queues = [QueueId("orders", f"broker-{n % brokers}", n) for n in range(count)]
-    return [FetchWindow(OffsetRange(queue, 0, COUNT), limits) for queue in queues]
+    spec, backoff = ReadSpec("readers", limits=limits), Backoff(REQUEST)
+    return [FetchWindow(OffsetRange(queue, 0, COUNT), spec, backoff=backoff) for queue in queues]
 
 
 def answer(window: FetchWindow, pull: Pull, now_ms: int) -> None:
