@@ -115,12 +115,15 @@ class Maintenance:
                 if self._durability.end < derived.position:
                     self._durability.sync()
                 for name in sorted(dirty):
-                    self._sync_file(name)
+                    # The topic may be deleted meanwhile.
+                    with suppress(MissingFileError), closing(self._files.open(name)) as file:
+                        file.sync()
                 # Not for safety: without a name a start would rebuild the queues from the log,
                 # which takes long.
                 changed = {INDEX_DIRECTORY, *directories}
                 for directory in sorted(changed.union(name.rpartition("/")[0] for name in dirty)):
-                    self._sync_directory(directory)
+                    with suppress(MissingFileError):
+                        self._files.sync_directory(directory)
                 save_derived(self._files, derived)
             except BaseException:
                 with self._lock:
@@ -208,15 +211,6 @@ class Maintenance:
         first_kept = queue.file_name(max(0, min(queue.start, queue.end - 1)))
         paths = [join(queue.directory, name) for name in self._files.names(queue.directory)]
         return [path for path in paths if path < first_kept]
-
-    def _sync_file(self, name: str) -> None:
-        # The topic may be deleted meanwhile.
-        with suppress(MissingFileError), closing(self._files.open(name)) as file:
-            file.sync()
-
-    def _sync_directory(self, name: str) -> None:
-        with suppress(MissingFileError):
-            self._files.sync_directory(name)
 
 
 def _whole_records(data: Bytes) -> tuple[Bytes, Positions, Positions]:

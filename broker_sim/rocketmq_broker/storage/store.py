@@ -24,10 +24,10 @@ from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.keys.key_index import index_hash
 from rocketmq_broker.storage.log.blank_records import is_blank
 from rocketmq_broker.storage.log.commit_log import FILLER, LOG_DIRECTORY
+from rocketmq_broker.storage.log.reading import ReadResult, gather, select
 from rocketmq_broker.storage.log.verification import UnverifiedLog
 from rocketmq_broker.storage.maintenance import Maintenance, record_store_ms
 from rocketmq_broker.storage.queues.consume_queue import QueueIndex, entry_hashes, make_entries
-from rocketmq_broker.storage.queues.reading import ReadResult, gather, select
 from rocketmq_broker.storage.recovery.recover import (
     ABORT_NAME,
     LOCK_NAME,
@@ -274,9 +274,7 @@ class Store:
             selection = select(
                 entries, count_max=count_max, bytes_max=bytes_max, tag_hashes=tag_hashes
             )
-            parts = gather(
-                self._segment_bytes, self._log.segment_size, selection.positions, selection.sizes
-            )
+            parts = gather(self._log, selection.positions, selection.sizes)
         return ReadResult(
             parts=parts,
             sizes=selection.sizes.astype("<i4", copy=False).tobytes(),
@@ -438,9 +436,3 @@ class Store:
         position = queue.position_of(offset)
         self._unverified.require(position)
         return record_store_ms(self._log, position)
-
-    def _segment_bytes(self, position: int) -> tuple[memoryview, int]:
-        segment = self._log.segment_at(position)
-        # Entries have records in the log, and a queue's start moves before files are deleted.
-        assert segment is not None, f"the log has no position {position}"
-        return segment.view, segment.start

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rocketmq_arrow.decode.layout import read_layout
 from rocketmq_broker.engine.core import refusals
-from rocketmq_broker.storage.queues.reading import ReadResult
+from rocketmq_broker.storage.log.reading import ReadResult
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import LocalProtocolError, SqlSyntaxError
 from rocketmq_wire.filters.sql92 import Selector, parse_selector

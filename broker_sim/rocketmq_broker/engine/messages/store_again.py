@@ -12,7 +12,7 @@ from rocketmq_arrow.encode.record_block import block_from_message
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.topics import is_group_topic
 from rocketmq_broker.engine.tables import Tables
-from rocketmq_broker.storage.queues.reading import ReadResult
+from rocketmq_broker.storage.log.reading import ReadResult
 from rocketmq_broker.storage.settings import Appended
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import CorruptRecordError, ProtocolError

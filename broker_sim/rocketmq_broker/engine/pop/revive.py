@@ -27,7 +27,7 @@ from rocketmq_broker.engine.pop.cursors import Cursors
 from rocketmq_broker.engine.pop.in_flight import STAY_MS, GroupQueue, InFlightPop
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
-from rocketmq_broker.storage.queues.reading import ReadResult
+from rocketmq_broker.storage.log.reading import ReadResult
 from rocketmq_broker.storage.settings import Appended
 from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolError
 from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX, QueueId, StoredMessage

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from rocketmq_arrow.decode.boundaries import MAGIC_V1, MAGIC_V2
 from rocketmq_arrow.decode.layout import PHYSICAL_OFFSET_AT
-from rocketmq_broker.storage.disk.files import File, Files, join
+from rocketmq_broker.storage.disk.files import File, Files, crc32, join
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.records.record import RECORD_SIZE_MIN
@@ -157,15 +157,23 @@ class CommitLog:
         """The file that holds a position; None if none does."""
         return self._segments.get(self._base(position))
 
+    def segment_of(self, position: int) -> Segment:
+        """The file that holds a position. Raises KeyError if none does."""
+        return self._segments[self._base(position)]
+
     def view(self, position: int, size: int) -> memoryview:
         """Bytes of the log inside one file. Raises KeyError if there is no file."""
-        segment = self._segments[self._base(position)]
+        segment = self.segment_of(position)
         begin = position - segment.start
         return segment.view[begin : begin + size]
 
-    def bytes_at(self, position: int) -> npt.NDArray[np.uint8]:
-        """The whole file that holds a position. Raises KeyError if there is none."""
-        return self._segments[self._base(position)].bytes
+    def crc(self, start: int, end: int) -> int:
+        """CRC-32 of `[start, end)`."""
+        found = 0
+        for base in range(self._base(start), end, self.segment_size):
+            begin, stop = max(start, base), min(end, base + self.segment_size)
+            found = crc32(self.view(begin, stop - begin), found)
+        return found
 
     def forget_before(self, position: int) -> list[str]:
         """Stop serving the files that end at or before a position; returns their names."""

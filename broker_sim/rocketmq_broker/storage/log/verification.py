@@ -43,7 +43,7 @@ class UnverifiedLog:
             checksum = self._waiting.popleft()
             if checksum.start < self._log.start:
                 continue  # The range has expired.
-            found = crc_of(self._log, checksum)
+            found = self._log.crc(checksum.start, checksum.end)
             if found != checksum.crc:
                 error = damage_in(self._log, checksum, found)
                 self._damaged = (*self._damaged, (checksum, error))
@@ -81,30 +81,17 @@ def verify(log: CommitLog, mark: Mark, checksums: Sequence[LogChecksum], *, star
     if mark.end > mark.anchor:
         compared.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
     for checksum in compared:
-        found = crc_of(log, checksum)
+        found = log.crc(checksum.start, checksum.end)
         if found != checksum.crc:
             raise damage_in(log, checksum, found)
     return sum(each.end - each.start for each in compared)
-
-
-def crc_of(log: CommitLog, checksum: LogChecksum) -> int:
-    """The CRC-32 that a checksum's range of the log has now."""
-    found = 0
-    position = checksum.start
-    while position < checksum.end:
-        # A range may span two files if the mark ended with the first one.
-        left = log.segment_size - position % log.segment_size
-        size = min(left, checksum.end - position)
-        found = crc32(log.view(position, size), found)
-        position += size
-    return found
 
 
 def damage_in(log: CommitLog, checksum: LogChecksum, found: int) -> DamagedStoreError:
     """The error for a range whose checksum differs; it names the damaged record if it can."""
     size, expected, at = log.segment_size, checksum.crc, checksum.start
     begin, end = at % size, at % size + checksum.end - at
-    data = log.bytes_at(at)[begin:end]
+    data = log.segment_of(at).bytes[begin:end]
     reason = f"the log up to byte {end} is not what was written"
     try:
         starts, sizes = record_bounds(split_filler(data))

@@ -57,6 +57,14 @@ class Derived:
     is_rebuilding: bool = False
     """Queues are being rebuilt from the log: only the ends of `bounds` count."""
 
+    def living(self, dead_before: Mapping[str, int]) -> dict[QueueKey, Bounds]:
+        """The bounds of queues, without topics deleted later: their records are behind it."""
+        return {
+            (topic, index): bounds
+            for (topic, index), bounds in self.bounds.items()
+            if dead_before.get(topic, -1) < self.position
+        }
+
 
 def save_derived(files: Files, derived: Derived) -> None:
     """Return once the checkpoint is on the disk."""

@@ -306,8 +306,7 @@ class _Recovery:
         """Add the records before the mark to the queues."""
         position = start
         while position < self._mark.end:
-            segment = self._log.segment_at(position)
-            assert segment is not None
+            segment = self._log.segment_of(position)
             end = min(segment.end, self._mark.end)
             data = segment.bytes[position - segment.start : end - segment.start]
             try:
@@ -350,8 +349,7 @@ class _Recovery:
         cut_size = 0
         for base in self._log.segment_starts:
             if base >= end:
-                segment = self._log.segment_at(base)
-                assert segment is not None
+                segment = self._log.segment_of(base)
                 cut_size += _used_size(segment.bytes)
                 self._log.drop(base)
                 self._remove(segment.name)

@@ -21,7 +21,6 @@ from rocketmq_broker.storage.queues.consume_queue import (
 from rocketmq_broker.storage.queues.derived import Derived
 from rocketmq_broker.storage.queues.lite_queues import queue_directories
 from rocketmq_broker.storage.settings import StoreConfig
-from rocketmq_wire.model import Bounds
 
 
 class ListedQueue(NamedTuple):
@@ -52,13 +51,10 @@ class ListedMessages:
         self.mark = mark
         self.dead_before = dead_before
         self._open_files = OpenFiles(files)
-        self.position = derived.position if derived is not None else mark.log_start
+        checkpoint = derived if derived is not None else Derived(mark.log_start)
+        self.position = checkpoint.position
         """Log position before which the checkpoint lists all messages."""
-        self.bounds: Mapping[QueueKey, Bounds] = {
-            key: bounds
-            for key, bounds in (derived.bounds if derived is not None else {}).items()
-            if dead_before.get(key[0], -1) < self.position
-        }
+        self.bounds = checkpoint.living(dead_before)
         self.queues: dict[QueueKey, ListedQueue] = {}
         self.end = 0
         """End of the last record that any queue lists."""

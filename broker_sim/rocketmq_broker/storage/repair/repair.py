@@ -126,17 +126,11 @@ def _set_aside(files: Files, plan: RepairPlan, say: Say) -> None:
     files.sync_directory(plan.folder)
 
 
-def copy_name(damage: DamagedRange, segment_size: int) -> str:
-    """The name of a copy: the damaged file, the byte in it, and the size."""
-    base = damage.file.rpartition("/")[2]
-    return f"commitlog-{base}-{damage.position % segment_size}-{damage.size}"
-
-
 def _copy(files: Files, plan: RepairPlan, damage: DamagedRange) -> None:
-    size = plan.mark.segment_size
-    name = join(plan.folder, copy_name(damage, size))
+    begin, done = damage.position % plan.mark.segment_size, 0
+    base = damage.file.rpartition("/")[2]
+    name = join(plan.folder, f"commitlog-{base}-{begin}-{damage.size}")
     with closing(files.open(damage.file)) as source, closing(files.open(name, create=True)) as copy:
-        begin, done = damage.position % size, 0
         copy.resize(0)
         while done < damage.size:
             # A file that is too short returns less.

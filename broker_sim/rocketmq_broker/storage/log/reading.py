@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketmq_arrow.kernels.gather import take_binary, values_of
+from rocketmq_broker.storage.log.commit_log import CommitLog
 from rocketmq_broker.storage.queues.consume_queue import Entries
 
 Positions = npt.NDArray[np.int64]
@@ -72,46 +72,32 @@ def select(
     return Selection(positions[:count], sizes[:count], scanned)
 
 
-def gather(
-    segment_bytes: Callable[[int], tuple[memoryview, int]],
-    segment_size: int,
-    positions: Positions,
-    sizes: Sizes,
-) -> tuple[memoryview, ...]:
-    """The bytes of records at ascending log positions, whole runs as slices of the mapped log.
-
-    `segment_bytes(position)` returns the file that holds a position, and the file's start.
-    """
+def gather(log: CommitLog, positions: Positions, sizes: Sizes) -> tuple[memoryview, ...]:
+    """The bytes of records at ascending log positions, whole runs as slices of the mapped log."""
     if len(positions) == 0:
         return ()
     breaks = np.flatnonzero(positions[1:] != positions[:-1] + sizes[:-1]) + 1
     total = int(sizes.sum(dtype=np.int64))
     if total < _RUN_SIZE_MIN * len(breaks):
-        return _gather_scattered(segment_bytes, segment_size, positions, sizes)
+        return _gather_scattered(log, positions, sizes)
     starts = np.concatenate(([0], breaks))
     ends = np.concatenate((breaks, [len(positions)])) - 1
     parts = []
     for begin, end in zip(
         positions[starts].tolist(), (positions[ends] + sizes[ends]).tolist(), strict=True
     ):
-        view, base = segment_bytes(begin)
-        parts.append(view[begin - base : end - base])
+        parts.append(log.view(begin, end - begin))
     return tuple(parts)
 
 
-def _gather_scattered(
-    segment_bytes: Callable[[int], tuple[memoryview, int]],
-    segment_size: int,
-    positions: Positions,
-    sizes: Sizes,
-) -> tuple[memoryview, ...]:
+def _gather_scattered(log: CommitLog, positions: Positions, sizes: Sizes) -> tuple[memoryview, ...]:
     """The records of each file of the log, copied into one part."""
-    segments = positions // segment_size
+    segments = positions // log.segment_size
     cuts = np.flatnonzero(segments[1:] != segments[:-1]) + 1
     parts = []
     for begins, lengths in zip(np.split(positions, cuts), np.split(sizes, cuts), strict=True):
-        view, base = segment_bytes(int(begins[0]))
-        starts = begins - base
-        taken = take_binary(np.frombuffer(view, np.uint8), starts, starts + lengths)
+        segment = log.segment_of(int(begins[0]))
+        starts = begins - segment.start
+        taken = take_binary(segment.bytes, starts, starts + lengths)
         parts.append(values_of(taken)[0].data)
     return tuple(parts)
