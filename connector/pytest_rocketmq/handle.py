@@ -106,11 +106,9 @@ class RocketMQ:
         name = name or self._fresh_name()
         self.cluster.create_topic(TopicConfig(name, queues, queues))
         self._topics.append(name)
-        give_up_at = time.monotonic() + _APPEARS_WITHIN_S
-        while not self._has_queues(name):
-            if time.monotonic() > give_up_at:
-                raise TimeoutError(f"the name server does not list the new topic {name}")
-            time.sleep(_POLL_S)
+        _await(
+            lambda: self._has_queues(name), f"the name server does not list the new topic {name}"
+        )
         return name
 
     def _has_queues(self, topic: str) -> bool:
@@ -162,7 +160,10 @@ class RocketMQ:
                     for offset, number in enumerate(part, reply.start):
                         stored[number] = (target.index, offset)
                     ends[target] = reply.start + len(part)
-        self._await_ends(ends)
+        _await(
+            lambda: self._are_visible(ends),
+            f"readers do not see what the broker acknowledged: {ends}",
+        )
         return [stored[number] for number in range(len(messages))]
 
     def consume_all(self, topic: str | None = None) -> list[ReceivedMessage]:
@@ -188,14 +189,9 @@ class RocketMQ:
             held.end - max(held.start, committed[queue] or 0) for queue, held in bounds.items()
         )
 
-    def _await_ends(self, ends: Mapping[QueueId, int]) -> None:
-        give_up_at = time.monotonic() + _APPEARS_WITHIN_S
-        while ends and any(
-            held.end < ends[queue] for queue, held in raise_first(self.cluster.bounds(ends)).items()
-        ):
-            if time.monotonic() > give_up_at:
-                raise TimeoutError(f"readers do not see what the broker acknowledged: {ends}")
-            time.sleep(_POLL_S)
+    def _are_visible(self, ends: Mapping[QueueId, int]) -> bool:
+        bounds = raise_first(self.cluster.bounds(ends)) if ends else {}
+        return all(held.end >= ends[queue] for queue, held in bounds.items())
 
     # --- closing ------------------------------------------------------------------------------
 
@@ -215,6 +211,14 @@ class RocketMQ:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _await(is_done: Callable[[], bool], failure: str) -> None:
+    give_up_at = time.monotonic() + _APPEARS_WITHIN_S
+    while not is_done():
+        if time.monotonic() > give_up_at:
+            raise TimeoutError(failure)
+        time.sleep(_POLL_S)
 
 
 def _message(body: Body, default: Message) -> Message:

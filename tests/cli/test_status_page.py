@@ -45,27 +45,34 @@ def sample(time_ms: int, end: int = 10, committed: int = 4, topic: str = "orders
     )
 
 
+def rates_now(history: History) -> tuple[float | None, float | None]:
+    assert history.newest is not None
+    time_ms = history.newest.time_ms
+    rates = history.topic("orders").rate, history.group("billing").rate
+    return rates[0].value_at(time_ms), rates[1].value_at(time_ms)
+
+
 def test_rates_are_what_grew_between_two_samples() -> None:
     history = History(10)
     for time_ms, end, committed in ((0, 10, 4), (2_000, 30, 6), (4_000, 5, 6)):
         history.add(sample(time_ms, end, committed))
-    assert history.rate_in("orders") == [Point(2_000, 10.0), Point(4_000, 0.0)]
-    assert history.rate_out("billing") == [Point(2_000, 1.0), Point(4_000, 0.0)]
-    assert history.lag("billing") == [Point(0, 6), Point(2_000, 24), Point(4_000, 0)]
-    assert history.rate_in() == [Point(2_000, 10.0), Point(4_000, 0.0)]
-    assert history.rate_in("no such topic") == []
-    assert (history.rate_in_now("orders"), history.rate_out_now("billing")) == (0.0, 0.0)
-    assert history.rate_in_now("no such topic") is None
+    assert history.topic("orders").rate.points() == [Point(2_000, 10.0), Point(4_000, 0.0)]
+    assert history.group("billing").rate.points() == [Point(2_000, 1.0), Point(4_000, 0.0)]
+    assert history.group("billing").lag.points() == [Point(0, 6), Point(2_000, 24), Point(4_000, 0)]
+    assert history.topic().rate.points() == [Point(2_000, 10.0), Point(4_000, 0.0)]
+    assert history.topic("no such topic").rate.points() == []
+    assert rates_now(history) == (0.0, 0.0)
+    assert history.topic("no such topic").rate.value_at(4_000) is None
     history.add(Sample(6_000, topics={"orders": {}}))
     # The broker did not tell: the value of before is not one of now.
-    assert (history.rate_in_now("orders"), history.rate_out_now("billing")) == (None, None)
+    assert rates_now(history) == (None, None)
 
 
 def test_the_oldest_samples_are_dropped() -> None:
     history = History(3)
     for time_ms in range(5):
         history.add(sample(time_ms))
-    assert [point.time_ms for point in history.lag("billing")] == [2, 3, 4]
+    assert [point.time_ms for point in history.group("billing").lag.points()] == [2, 3, 4]
 
 
 def cluster_at(time_ms: int, *ends: int | None) -> Sample:
@@ -87,14 +94,19 @@ def test_a_broker_that_comes_back_adds_what_it_took_in_the_whole_time() -> None:
     history.add(cluster_at(5_000, much + 50, None))
     history.add(cluster_at(10_000, much + 100, much + 20))
     rates = [Point(5_000, 10.0), Point(10_000, 12.0)]
-    assert history.rate_in() == history.rate_in("orders") == history.rate_out("billing") == rates
+    assert (
+        history.topic().rate.points()
+        == history.topic("orders").rate.points()
+        == history.group("billing").rate.points()
+        == rates
+    )
 
 
 def test_what_is_seen_for_the_first_time_is_no_throughput() -> None:
     history = History(10)
     history.add(cluster_at(0, 100))
     history.add(cluster_at(5_000, 100, 10**9))
-    assert history.rate_in() == [Point(5_000, 0.0)]
+    assert history.topic().rate.points() == [Point(5_000, 0.0)]
 
 
 def test_a_broker_that_is_away_loses_its_own_counters_only() -> None:
@@ -152,16 +164,16 @@ def test_an_hour_of_a_large_cluster_fits_into_a_little_memory() -> None:
         tracemalloc.stop()
     # Twelve numbers a look, all with their time; one whole sample has 2,000 objects and more.
     assert late - early < 100_000
-    assert len(history.lag("0")) == HISTORY_LENGTH // 4
+    assert len(history.group("0").lag.points()) == HISTORY_LENGTH // 4
 
 
 def test_what_is_gone_for_good_is_forgotten() -> None:
     history = History(3)
     history.add(sample(0, topic="gone"))
     for time_ms in range(1, 4):
-        assert history.lag("billing")
+        assert history.group("billing").lag.points()
         history.add(Sample(time_ms, topics={"orders": {}}))
-    assert history.rate_in("gone") == history.lag("billing") == []
+    assert history.topic("gone").rate.points() == history.group("billing").lag.points() == []
     assert not history._topics.keys() & {"gone"}
 
 

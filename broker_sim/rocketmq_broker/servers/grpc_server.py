@@ -24,11 +24,7 @@ from rocketmq_broker.servers.bulk_grpc.calls import SUSPEND_MS_MAX, BulkCalls, S
 from rocketmq_broker.servers.public_grpc.calls import PeerOf, PublicCalls
 from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.shell.shell import EngineShell
-from rocketmq_broker.servers.sockets.addresses import (
-    BoundPorts,
-    advertised_host,
-    host_and_port,
-)
+from rocketmq_broker.servers.sockets.addresses import BoundPorts, advertised_host, host_and_port
 from rocketmq_broker.servers.sockets.grpc_front import INNER_HOST, GrpcFront
 from rocketmq_wire.allocator import keep_freed_buffers
 from rocketmq_wire.stubs import SERVICE, descriptor_files, public
@@ -125,11 +121,7 @@ async def start_grpc(
 
     def public_calls(peer_of: PeerOf) -> PublicCalls:
         return PublicCalls(
-            shell,
-            lookup,
-            peer_of=peer_of,
-            guard=guard,
-            expiry_seconds=config.client_expiry_seconds,
+            shell, lookup, peer_of=peer_of, guard=guard, expiry_seconds=config.client_expiry_seconds
         )
 
     is_any = bound.is_any("grpcPort")

@@ -7,11 +7,15 @@ consumer group's committed offsets at the broker.
 from __future__ import annotations
 
 import argparse
+import json
+import random
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from rocketmq_cli.messages.sending import LineSender
     from rocketmq_cli.support.broker_process import BrokerProcess
-    from rocketmq_cli.support.orders import OrderStream
 
 TOPIC = "orders"
 GROUP = "demo"
@@ -32,6 +36,12 @@ QUEUES = 4
 _TIMEOUT_S = 120
 _POLL_S = 0.2
 _LAG_TIMEOUT_S = 10
+_PRODUCTS = {"apples": 0.4, "bread": 3.2, "coffee": 7.9, "dates": 5.5, "eggs": 2.8}
+_SEED = 7
+_BATCH = 100
+_INTERVAL_S = 0.1
+# The rest is sent while the query runs, so that it sees messages arrive.
+_FIRST_SHARE = 0.3
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -78,12 +88,11 @@ def _demo(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, directory: Path) -> None:
     from rocketmq_cli.support.broker_process import BrokerProcess
-    from rocketmq_cli.support.orders import OrderStream
 
     count = 2_000 if args.short else args.orders
     with BrokerProcess(directory / "broker") as broker:
         _print(f"broker is up: nameServer {broker.name_server}, endpoints {broker.endpoints}")
-        orders = OrderStream(broker.name_server, TOPIC, QUEUES, count)
+        orders = OrderStream(broker.name_server, count)
         orders.start()
         try:
             _print(
@@ -220,3 +229,68 @@ def _show_committed_offsets(name_server: str) -> None:
 
 def _print(text: str) -> None:
     print(text, flush=True)
+
+
+class OrderStream:
+    """Creates the topic and sends orders steadily: some at first, the others after `send_rest`."""
+
+    def __init__(self, name_server: str, count: int) -> None:
+        self.count = count
+        self.sent = 0
+        self.error: Exception | None = None
+        self._name_server = name_server
+        self._stopped = threading.Event()
+        self._sends_rest = threading.Event()
+
+    def start(self) -> None:
+        from rocketmq_cli.messages.sending import LineSender
+        from rocketmq_client.cluster import open_cluster
+        from rocketmq_client.settings import ConnectionSettings
+        from rocketmq_wire.model import TopicConfig
+
+        settings = ConnectionSettings(name_servers=(self._name_server,))
+        with open_cluster(settings) as cluster:
+            cluster.create_topic(TopicConfig(TOPIC, QUEUES, QUEUES))
+        sender = LineSender(settings, TOPIC)
+        self._thread = threading.Thread(target=self._run, args=(sender,), daemon=True)
+        self._thread.start()
+
+    def send_rest(self) -> None:
+        self._sends_rest.set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._sends_rest.set()
+        self._thread.join()
+
+    def _run(self, sender: LineSender) -> None:
+        try:
+            with sender:
+                for batch in _batches(self.count):
+                    if self.sent >= self.count * _FIRST_SHARE:
+                        self._sends_rest.wait()
+                    if self._stopped.wait(_INTERVAL_S):
+                        return
+                    sender.send(batch)
+                    self.sent += len(batch)
+        except Exception as error:  # noqa: BLE001 - outermost frame; the main loop raises it.
+            self.error = error
+
+
+def _batches(count: int) -> Iterator[list[bytes]]:
+    chance = random.Random(_SEED)
+    for start in range(0, count, _BATCH):
+        yield [_order(chance, number) for number in range(start, min(start + _BATCH, count))]
+
+
+def _order(chance: random.Random, number: int) -> bytes:
+    product = chance.choice(list(_PRODUCTS))
+    pieces = chance.randint(1, 9)
+    order = {
+        "order": number,
+        "product": product,
+        "pieces": pieces,
+        "amount": round(pieces * _PRODUCTS[product], 2),
+        "at": round(time.time(), 3),
+    }
+    return json.dumps(order).encode()

@@ -18,14 +18,7 @@ from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster
-    from rocketmq_wire.model import (
-        Bounds,
-        Message,
-        OffsetRange,
-        QueueId,
-        QueueStats,
-        StoredMessage,
-    )
+    from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, QueueStats, StoredMessage
 
 # The group whose committed offsets in a dead-letter topic say what was sent again.
 REPLAY_GROUP = "rmq-dlq-replay"
@@ -140,10 +133,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _send(
-    cluster: Cluster,
-    ranges: Sequence[OffsetRange],
-    replayed: Mapping[QueueId, int],
-    to: str | None,
+    cluster: Cluster, ranges: Sequence[OffsetRange], replayed: Mapping[QueueId, int], to: str | None
 ) -> Iterator[str]:
     """Send the dead letters of ranges again and yield the topic of each."""
     from rocketmq_cli.messages.records import read_messages

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING
 from rocketmq_cli.arguments import Verbs, add_attribute_option, add_noun, add_verb, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.groups import group_offsets, is_system_group, known_group
-from rocketmq_cli.terminal.output import (
-    Record,
-    add_json_option,
-    moment,
-    show,
-    show_json,
-    show_result,
-    titles_of,
-)
+from rocketmq_cli.terminal import output
 from rocketmq_cli.usage import EXIT_FAILED, UsageError, confirm, report
 from rocketmq_wire.errors import RocketMQError, raise_first
 from rocketmq_wire.plural import plural
@@ -25,10 +17,10 @@ from rocketmq_wire.plural import plural
 if TYPE_CHECKING:
     from rocketmq_cli.groups import Members
 
-_TITLES = titles_of(
+_TITLES = output.titles_of(
     "topic", "broker", "queue", "committed", "end", "lag", consumed="last one stored"
 )
-_MOVE_TITLES = titles_of(
+_MOVE_TITLES = output.titles_of(
     "broker", "queue", "committed", wanted="new", again="read again", skipped="skipped"
 )
 
@@ -78,7 +70,7 @@ def add_parser(verbs: Verbs) -> None:
     delete.add_argument("group")
     delete.add_argument("--yes", action="store_true", help="do not ask")
     for parser in (create, listed, describe, reset, delete):
-        add_json_option(parser)
+        output.add_json_option(parser)
         add_connection_options(parser)
 
 
@@ -122,7 +114,7 @@ def _list(args: argparse.Namespace) -> int:
         raise next(iter(missing.values()))
     wanted = [name for name in sorted(groups) if args.all or not is_system_group(name)]
     for name in wanted:
-        show_result({"group": name}, name, as_json=args.json)
+        output.show_result({"group": name}, name, as_json=args.json)
     for broker, error in missing.items():
         report(f"{broker} did not report its groups: {error}")
     return EXIT_FAILED if missing else 0
@@ -142,7 +134,7 @@ def _describe(args: argparse.Namespace) -> int:
                 raise
         if not found and members is None and problem is None:
             known_group(cluster, args.group)
-    records: list[Record] = [
+    records: list[output.Record] = [
         {
             "group": args.group,
             "topic": queue.topic,
@@ -151,14 +143,14 @@ def _describe(args: argparse.Namespace) -> int:
             "committed": at.consumer_offset,
             "end": at.broker_offset,
             "lag": at.broker_offset - at.consumer_offset,
-            "consumed": moment(at.updated_ms),
+            "consumed": output.moment(at.updated_ms),
         }
         for queue, at in sorted(found.items())
     ]
     if args.json:
         for member in members.as_records() if members else ():
-            show_json({"group": args.group, **member})
-        show_json(*records)
+            output.show_json({"group": args.group, **member})
+        output.show_json(*records)
         return _exit_code(problem)
     total = sum(at.broker_offset - at.consumer_offset for at in found.values())
     count = len(members.clients) if members else 0
@@ -166,10 +158,12 @@ def _describe(args: argparse.Namespace) -> int:
     print(f"group {args.group}: {at_least}{plural(count, 'member')}, lag {at_least}{total:,}")
     if members is not None:
         print(members.summary())
-        show(members.as_records(), titles_of("member", "address", "language"), as_json=False)
+        output.show(
+            members.as_records(), output.titles_of("member", "address", "language"), as_json=False
+        )
         print()
     if records:
-        show(records, _TITLES, as_json=False)
+        output.show(records, _TITLES, as_json=False)
     elif problem is None:
         print("It has committed nothing yet.")
     return _exit_code(problem)
@@ -190,7 +184,7 @@ def _reset(args: argparse.Namespace) -> int:
     with open_from(args) as cluster:
         moves = plan_move(cluster, args.group, args.topic, target, args.queue)
         members = cluster.members(args.group, args.topic)
-        records: list[Record] = [
+        records: list[output.Record] = [
             {
                 "group": args.group,
                 "topic": args.topic,
@@ -203,7 +197,7 @@ def _reset(args: argparse.Namespace) -> int:
             }
             for move in moves
         ]
-        show(records, _MOVE_TITLES, as_json=args.json)
+        output.show(records, _MOVE_TITLES, as_json=args.json)
         if not args.execute:
             if not args.json:
                 print("Nothing was changed: give --execute to move the group.")
@@ -232,7 +226,7 @@ def _create(args: argparse.Namespace) -> int:
         request = PutGroup({"groupName": args.group, "attributes": attributes})
         raise_first(cluster.ask_masters(request))
     record = {"group": args.group, "created": True}
-    show_result(record, f"group {args.group} is created", as_json=args.json)
+    output.show_result(record, f"group {args.group} is created", as_json=args.json)
     return 0
 
 
@@ -250,5 +244,5 @@ def _delete(args: argparse.Namespace) -> int:
         confirm(f"delete group {args.group} and its offsets?", is_sure=args.yes)
         raise_first(cluster.ask_masters(DeleteGroup(args.group, forgets_offsets=True)))
     record = {"group": args.group, "deleted": True}
-    show_result(record, f"group {args.group} is deleted", as_json=args.json)
+    output.show_result(record, f"group {args.group} is deleted", as_json=args.json)
     return 0

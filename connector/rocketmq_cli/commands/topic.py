@@ -9,14 +9,7 @@ from dataclasses import replace
 from rocketmq_cli.arguments import Verbs, add_attribute_option, add_noun, add_verb, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.errors import ConfigUnknownError
-from rocketmq_cli.terminal.output import (
-    Record,
-    add_json_option,
-    moment,
-    show,
-    show_result,
-    titles_of,
-)
+from rocketmq_cli.terminal import output
 from rocketmq_cli.usage import EXIT_FAILED, UsageError, confirm, report, require_positive
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import TopicNotFoundError
@@ -37,7 +30,7 @@ _PERMISSIONS = {
     "r": PERMISSION_READ,
     "w": PERMISSION_WRITE,
 }
-_TITLES = titles_of("broker", "queue", "start", "end", "messages", "newest")
+_TITLES = output.titles_of("broker", "queue", "start", "end", "messages", "newest")
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -70,7 +63,7 @@ def add_parser(verbs: Verbs) -> None:
     delete.add_argument("topic")
     delete.add_argument("--yes", action="store_true", help="do not ask")
     for parser in (*changes, listed, describe, delete):
-        add_json_option(parser)
+        output.add_json_option(parser)
         add_connection_options(parser)
 
 
@@ -178,7 +171,7 @@ def _carry_out(
         changed = _altered(config, args)
         cluster.create_topic(changed, broker=broker)
         text = f"topic {args.topic} on {broker}: {_described(changed)}"
-        show_result(_record(changed, broker), text, as_json=args.json)
+        output.show_result(_record(changed, broker), text, as_json=args.json)
     return 0
 
 
@@ -202,7 +195,7 @@ def _altered(config: TopicConfig, args: argparse.Namespace) -> TopicConfig:
     return config
 
 
-def _record(config: TopicConfig, broker: str) -> Record:
+def _record(config: TopicConfig, broker: str) -> output.Record:
     return {
         "topic": config.name,
         "broker": broker,
@@ -229,7 +222,7 @@ def _list(args: argparse.Namespace) -> int:
         topics = cluster.topics()
     wanted = [name for name in sorted(topics) if args.all or not is_internal_topic(name)]
     for name in wanted:
-        show_result({"topic": name}, name, as_json=args.json)
+        output.show_result({"topic": name}, name, as_json=args.json)
     return 0
 
 
@@ -238,7 +231,7 @@ def _describe(args: argparse.Namespace) -> int:
         stats = cluster.topic_stats(args.topic)
         missing = silent_brokers(cluster, args.topic, stats)
         configs = {} if args.json else cluster.topic_configs(args.topic)
-    records: list[Record] = [
+    records: list[output.Record] = [
         {
             "topic": args.topic,
             "broker": queue.broker,
@@ -246,7 +239,7 @@ def _describe(args: argparse.Namespace) -> int:
             "start": stat.start,
             "end": stat.end,
             "messages": stat.end - stat.start,
-            "newest": moment(stat.updated_ms),
+            "newest": output.moment(stat.updated_ms),
         }
         for queue, stat in sorted(stats.items())
     ]
@@ -257,7 +250,7 @@ def _describe(args: argparse.Namespace) -> int:
         print(f"topic {args.topic}: {at_least}{queues}, {at_least}{messages}")
         for broker, config in configs.items():
             print(f"{broker}: {_described(config)}")
-    show(records, _TITLES, as_json=args.json)
+    output.show(records, _TITLES, as_json=args.json)
     if not missing:
         return 0
     report(f"{', '.join(missing)} did not report the queues of topic {args.topic}")
@@ -278,5 +271,5 @@ def _delete(args: argparse.Namespace) -> int:
         confirm(f"delete topic {args.topic} and its {messages}?", is_sure=args.yes)
         cluster.delete_topic(args.topic)
     record = {"topic": args.topic, "deleted": True, "messages": total}
-    show_result(record, f"topic {args.topic} is deleted", as_json=args.json)
+    output.show_result(record, f"topic {args.topic} is deleted", as_json=args.json)
     return 0

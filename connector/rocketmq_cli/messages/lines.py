@@ -191,11 +191,7 @@ def _size_of(message: Message, where: str) -> int:
 
 
 def _field(
-    fields: Mapping[str, object],
-    name: str,
-    where: str,
-    read: Callable[[object], Any],
-    what: str,
+    fields: Mapping[str, object], name: str, where: str, read: Callable[[object], Any], what: str
 ) -> Any:
     """A field as `read` returns it, None if it is absent.
 

@@ -79,14 +79,22 @@ class Series:
         return self._values[-1] if is_there else None
 
 
-class _Growth:
-    """Measures how fast counters grow, each since its previous sample."""
+class Track:
+    """One topic or group over time."""
 
-    def __init__(self) -> None:
+    def __init__(self, length_max: int) -> None:
+        self.rate = Series(length_max)
+        """How fast its counters grew, per second between two samples."""
+        self.lag = Series(length_max)
+        self.last_sample = 0
+        """The number of the last sample that contained it."""
         self._seen: dict[QueueId, tuple[int, int]] = {}
 
-    def a_second(self, time_ms: int, counts: Iterable[tuple[QueueId, int]]) -> float | None:
-        """The growth of all per second; None if all are new. A counter that shrank adds 0."""
+    def take(self, time_ms: int, counts: Iterable[tuple[QueueId, int]]) -> float | None:
+        """Add the rate since each counter's previous sample, and return it; None if all are new.
+
+        A counter that shrank adds 0.
+        """
         total = None
         for queue, count in counts:
             time_before_ms, before = self._seen.get(queue, (time_ms, 0))
@@ -94,18 +102,9 @@ class _Growth:
                 grown = max(0, count - before) * 1_000 / (time_ms - time_before_ms)
                 total = grown + (total or 0.0)
             self._seen[queue] = (time_ms, count)
+        if total is not None:
+            self.rate.add(time_ms, total)
         return total
-
-
-class _Track:
-    """One topic or group over time."""
-
-    def __init__(self, length_max: int) -> None:
-        self.growth = _Growth()
-        self.rate = Series(length_max)
-        self.lag = Series(length_max)
-        self.last_sample = 0
-        """The number of the last sample that contained it."""
 
 
 class History:
@@ -114,8 +113,8 @@ class History:
     def __init__(self, length_max: int) -> None:
         self._length_max = length_max
         self._sample_count = 0
-        self._topics: dict[str, _Track] = {}
-        self._groups: dict[str, _Track] = {}
+        self._topics: dict[str, Track] = {}
+        self._groups: dict[str, Track] = {}
         self._brokers: dict[str, tuple[int, BrokerSample]] = {}
         self.newest: Sample | None = None
         """The last sample, None before the first."""
@@ -134,36 +133,19 @@ class History:
         self._brokers = {name: seen for name, seen in self._brokers.items() if seen[0] > oldest}
         self.newest = self._with_missing_brokers(sample)
 
-    def lag(self, group: str) -> list[Point]:
-        """A group's lag over time, without moments at which no broker reported the group."""
-        return self._groups[group].lag.points() if group in self._groups else []
+    def topic(self, name: str = _ALL) -> Track:
+        """The messages stored in a topic or in all; empty for an unknown one."""
+        return self._topics.get(name) or Track(0)
 
-    def rate_in(self, topic: str = _ALL) -> list[Point]:
-        """Messages stored per second between two samples, in a topic or in all."""
-        return self._topics[topic].rate.points() if topic in self._topics else []
-
-    def rate_out(self, group: str) -> list[Point]:
-        """Messages that a group committed per second."""
-        return self._groups[group].rate.points() if group in self._groups else []
-
-    def rate_in_now(self, topic: str) -> float | None:
-        """A topic's rate in the newest sample, None if unknown."""
-        return self._rate_now(self._topics.get(topic))
-
-    def rate_out_now(self, group: str) -> float | None:
-        """A group's rate in the newest sample, None if unknown."""
-        return self._rate_now(self._groups.get(group))
-
-    def _rate_now(self, track: _Track | None) -> float | None:
-        if track is None or self.newest is None:
-            return None
-        return track.rate.value_at(self.newest.time_ms)
+    def group(self, name: str) -> Track:
+        """The messages that a group committed, and its lag while a broker reported the group."""
+        return self._groups.get(name) or Track(0)
 
     def _take_topics(self, sample: Sample) -> None:
         every = None
         for name, queues in sample.topics.items():
             counts = ((queue, stat.end) for queue, stat in queues.items())
-            rate = self._take(self._topics, name, sample.time_ms, counts)
+            rate = self._track(self._topics, name).take(sample.time_ms, counts)
             if rate is not None:
                 every = rate + (every or 0.0)
         if every is not None:
@@ -171,25 +153,14 @@ class History:
 
     def _take_groups(self, sample: Sample) -> None:
         for name, queues in sample.groups.items():
-            counts = ((queue, at.consumer_offset) for queue, at in queues.items())
-            self._take(self._groups, name, sample.time_ms, counts)
-            self._groups[name].lag.add(sample.time_ms, sample.lag(name))
+            track = self._track(self._groups, name)
+            track.take(
+                sample.time_ms, ((queue, at.consumer_offset) for queue, at in queues.items())
+            )
+            track.lag.add(sample.time_ms, sample.lag(name))
 
-    def _take(
-        self,
-        tracks: dict[str, _Track],
-        name: str,
-        time_ms: int,
-        counts: Iterable[tuple[QueueId, int]],
-    ) -> float | None:
-        track = self._track(tracks, name)
-        rate = track.growth.a_second(time_ms, counts)
-        if rate is not None:
-            track.rate.add(time_ms, rate)
-        return rate
-
-    def _track(self, tracks: dict[str, _Track], name: str) -> _Track:
-        track = tracks.setdefault(name, _Track(self._length_max))
+    def _track(self, tracks: dict[str, Track], name: str) -> Track:
+        track = tracks.setdefault(name, Track(self._length_max))
         track.last_sample = self._sample_count
         return track
 

@@ -57,7 +57,7 @@ def overview(history: History, interval_s: float) -> str:
     parts = [
         "<h1>Overview</h1>",
         _problems(sample),
-        line_chart("messages stored a second", history.rate_in()),
+        line_chart("messages stored a second", history.topic().rate.points()),
         "<h2>Brokers</h2>",
         table(("broker", "cluster", "address", "state", "version"), brokers),
         "<h2>Groups furthest behind</h2>",
@@ -73,7 +73,7 @@ def topics(history: History, interval_s: float) -> str:
             _link("topics", name),
             len(queues),
             sample.message_count(name),
-            _rate(history.rate_in_now(name)),
+            _rate(history.topic(name).rate.value_at(sample.time_ms)),
             _newest(sample, name),
         )
         for name, queues in sorted(sample.topics.items())
@@ -101,7 +101,7 @@ def topic(history: History, name: str, interval_s: float) -> str | None:
         f"<h1>{escape(name)}</h1>",
         _problems(sample),
         browse,
-        line_chart("messages stored a second", history.rate_in(name)),
+        line_chart("messages stored a second", history.topic(name).rate.points()),
         "<h2>Queues</h2>",
         table(("broker", "queue", "start", "end", "messages", "newest"), queues),
         "<h2>Groups</h2>",
@@ -117,7 +117,7 @@ def groups(history: History, interval_s: float) -> str:
             _link("groups", name),
             ", ".join(sorted({queue.topic for queue in offsets})),
             sample.lag(name),
-            _rate(history.rate_out_now(name)),
+            _rate(history.group(name).rate.value_at(sample.time_ms)),
         )
         for name, offsets in sorted(sample.groups.items())
     ]
@@ -146,8 +146,8 @@ def group(history: History, name: str, interval_s: float) -> str | None:
     parts = [
         f"<h1>{escape(name)}</h1>",
         _problems(sample),
-        line_chart("lag", history.lag(name)),
-        line_chart("messages consumed a second", history.rate_out(name)),
+        line_chart("lag", history.group(name).lag.points()),
+        line_chart("messages consumed a second", history.group(name).rate.points()),
         "<h2>Queues</h2>",
         table(titles, rows),
     ]

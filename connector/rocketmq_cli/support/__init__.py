@@ -1,3 +1,1 @@
-"""Processes, Spark sessions and orders for several verbs. Start at
-`broker_process`.
-"""
+"""Processes and Spark sessions for several verbs. Start at `broker_process`."""

@@ -66,11 +66,7 @@ class ClassArchive:
 
 
 def local_session(
-    name: str,
-    directory: Path,
-    settings: Mapping[str, str] | None = None,
-    *,
-    java_options: str = "",
+    name: str, directory: Path, settings: Mapping[str, str] | None = None, *, java_options: str = ""
 ) -> SparkSession:
     """Start a session on two cores with all its files and its log below `directory`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -30,16 +30,9 @@ RETRY_DELAYS_MS: Final = (
 _ATTEMPTS_MAX: Final = 3
 """A producer's attempts to send a message."""
 Write = Callable[[bytes], Awaitable[None]]
-_LANGUAGES: Final = {
-    1: "JAVA",
-    2: "CPP",
-    3: "DOTNET",
-    4: "GO",
-    5: "RUST",
-    6: "PYTHON",
-    7: "PHP",
-    8: "NODE_JS",
-}
+_LANGUAGES: Final = dict(
+    enumerate(("JAVA", "CPP", "DOTNET", "GO", "RUST", "PYTHON", "PHP", "NODE_JS"), 1)
+)
 """`Language` in the protocol -> the names of the TCP protocol, which tools show."""
 
 
