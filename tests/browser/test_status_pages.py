@@ -47,7 +47,7 @@ def status() -> Iterator[StatusPage]:
                 producer.send_batch(queue, [Message("orders", body, "paid", "k")] * 50)
                 cluster.commit("billing", {queue: 10})
             give_up_at = time.monotonic() + 60
-            while len(page.observer.history.lag("billing")) < SAMPLES:
+            while len(page.observer.history.group("billing").lag.points()) < SAMPLES:
                 assert time.monotonic() < give_up_at
                 time.sleep(0.1)
             # From here on a page does not change during a test.

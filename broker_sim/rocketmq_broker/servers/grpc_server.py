@@ -21,8 +21,11 @@ from rocketmq_broker.errors import PortTakenError
 from rocketmq_broker.security.guard import Guard
 from rocketmq_broker.security.tls_files import TlsFiles
 from rocketmq_broker.servers.bulk_grpc.calls import SUSPEND_MS_MAX, BulkCalls, Shell
-from rocketmq_broker.servers.public_grpc.calls import PeerOf, PublicCalls
+from rocketmq_broker.servers.public_grpc.caller import Service
+from rocketmq_broker.servers.public_grpc.calls import PublicCalls
 from rocketmq_broker.servers.public_grpc.lookup import Lookup
+from rocketmq_broker.servers.public_grpc.renewals import Renewals
+from rocketmq_broker.servers.public_grpc.sessions import Sessions
 from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_broker.servers.sockets.addresses import BoundPorts, advertised_host, host_and_port
 from rocketmq_broker.servers.sockets.grpc_front import INNER_HOST, GrpcFront
@@ -118,12 +121,8 @@ async def start_grpc(
     process takes the port in between, another free port is tried, unless the port is prescribed.
     """
     lookup = Lookup(shell.engine, config.broker_name, advertised_host(config))
-
-    def public_calls(peer_of: PeerOf) -> PublicCalls:
-        return PublicCalls(
-            shell, lookup, peer_of=peer_of, guard=guard, expiry_seconds=config.client_expiry_seconds
-        )
-
+    sessions = Sessions(shell, expiry_seconds=config.client_expiry_seconds)
+    service = Service(shell, guard, lookup, sessions, Renewals())
     is_any = bound.is_any("grpcPort")
     for tries_left in reversed(range(_START_TRIES_MAX if is_any else 1)):
         port = bound.port("grpcPort")
@@ -137,7 +136,7 @@ async def start_grpc(
                 tls_files=tls_files,
                 takes_plaintext=config.tls_mode != "enforcing",
                 guard=guard,
-                make_public_calls=public_calls,
+                public_service=service,
             )
         except OSError as error:
             if not tries_left:
@@ -155,12 +154,12 @@ async def start_grpc_server(
     tls_files: TlsFiles | None = None,
     takes_plaintext: bool = True,
     guard: Guard | None = None,
-    make_public_calls: Callable[[PeerOf], PublicCalls] | None = None,
+    public_service: Service | None = None,
 ) -> GrpcServer:
     """Serve `shell` on the running loop, with TLS if `tls_files` is given.
 
     `guard` checks the callers of the services; health and reflection hold no secrets. The public
-    service is served if `make_public_calls` is given. Raises OSError if the port cannot be bound.
+    service is served if `public_service` is given. Raises OSError if the port cannot be bound.
     """
     limits = limits or GrpcLimits()
     keep_freed_buffers()
@@ -175,8 +174,8 @@ async def start_grpc_server(
     await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
     names = [SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME]
     public_calls = None
-    if make_public_calls is not None:
-        public_calls = make_public_calls(calls.peer_of)
+    if public_service is not None:
+        public_calls = PublicCalls(public_service, calls.peer_of)
         _add_handlers(server, public.SERVICE, public_calls.handlers())
         await servicer.set(public.SERVICE, health_pb2.HealthCheckResponse.SERVING)
         names.append(public.SERVICE)

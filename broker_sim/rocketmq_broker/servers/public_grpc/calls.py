@@ -16,14 +16,10 @@ from typing import Any, Final
 import grpc
 
 from rocketmq_broker.engine.core.outcomes import Peer
-from rocketmq_broker.security.guard import Guard
 from rocketmq_broker.servers.public_grpc import members, pulling, routing, sending
 from rocketmq_broker.servers.public_grpc.caller import CLIENT_ID, Caller, Service, identified
-from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.public_grpc.receiving import Receives
-from rocketmq_broker.servers.public_grpc.renewals import CHECK_SECONDS, Renewals
-from rocketmq_broker.servers.public_grpc.sessions import Sessions
-from rocketmq_broker.servers.shell.shell import EngineShell
+from rocketmq_broker.servers.public_grpc.renewals import CHECK_SECONDS
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import PublicRefusal, RemoteProtocolError, RocketMQError
 from rocketmq_wire.grpc.public.status import status_of
@@ -38,20 +34,11 @@ _RENEWING_PEER: Final = Peer(-(1 << 61), "127.0.0.1", 0)
 
 
 class PublicCalls:
-    """All calls of the public service, over one shell."""
+    """All calls of the public service."""
 
-    def __init__(
-        self,
-        shell: EngineShell,
-        lookup: Lookup,
-        *,
-        peer_of: PeerOf,
-        guard: Guard | None,
-        expiry_seconds: float,
-    ) -> None:
+    def __init__(self, service: Service, peer_of: PeerOf) -> None:
+        self._service = service
         self._peer_of = peer_of
-        sessions = Sessions(shell, expiry_seconds=expiry_seconds, time=time.monotonic)
-        self._service = Service(shell, guard, lookup, sessions, Renewals())
         self._receives = Receives()
         self._renewing: asyncio.Task[None] | None = None
 

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Final
 
 from rocketmq_broker.engine.core.outcomes import Peer
@@ -83,7 +84,7 @@ class Sessions:
         shell: EngineShell,
         *,
         expiry_seconds: float,
-        time: Callable[[], float],
+        time: Callable[[], float] = monotonic,
         limits: PublicLimits = LIMITS,
     ) -> None:
         self._shell = shell
