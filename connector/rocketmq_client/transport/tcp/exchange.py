@@ -179,7 +179,7 @@ class Exchange:
     def _connection(self, address: str) -> Connection:
         connection = self._connections.get(address)
         if connection is not None and connection.is_stale():
-            self._remove(connection)
+            self._connections.pop(address).close()
             connection = None
         if connection is None:
             connection = Connection(
@@ -193,11 +193,6 @@ class Exchange:
             if not connection.is_dead:
                 self._connections[address] = connection
         return connection
-
-    def _remove(self, connection: Connection) -> None:
-        if self._connections.get(connection.address) is connection:
-            del self._connections[connection.address]
-        connection.close()
 
     def _update_interest(self) -> None:
         """Update the selector: closed connections first, then new and changed ones.

@@ -163,10 +163,6 @@ _DELETE_TOPIC: Final = Pair(
 )
 
 
-def _done(name: str) -> Converter:
-    return Shape(f"{name}Response", Done)
-
-
 def _send(name: str, shape: Shape[Any]) -> Method:
     return alone(
         name,
@@ -225,75 +221,57 @@ METHODS: Final[tuple[Method, ...]] = (
         _COMMIT_RESULT,
         sharing_key=lambda request: request.group,
     ),
-    simple("GetRoute", topics.GetRoute, _holding(topics.RouteReply, "route", values.ROUTE)),
-    simple(
-        "GetCluster", brokers.GetCluster, _holding(brokers.ClusterReply, "cluster", values.CLUSTER)
+    small(
+        "GetRoute",
+        (topics.GetRoute,),
+        Shape("GetRouteRequest", topics.GetRoute),
+        _holding(topics.RouteReply, "route", values.ROUTE),
     ),
-    simple(
-        "ListTopics",
-        topics.ListTopics,
-        Shape("ListTopicsResponse", topics.TopicsReply, topics=TUPLE),
+    small(
+        "GetCluster",
+        (brokers.GetCluster,),
+        Shape("GetClusterRequest", brokers.GetCluster),
+        _holding(brokers.ClusterReply, "cluster", values.CLUSTER),
     ),
+    simple("ListTopics", topics.ListTopics, topics.TopicsReply, topics=TUPLE),
     simple(
         "DescribeTopics",
         topics.ListTopicConfigs,
-        Shape(
-            "DescribeTopicsResponse",
-            topics.TopicConfigsReply,
-            renamed={"topics": "configs"},
-            topics=repeated(values.TOPIC),
-        ),
+        topics.TopicConfigsReply,
+        renamed={"topics": "configs"},
+        topics=repeated(values.TOPIC),
     ),
-    small(
+    simple(
         "CreateTopic",
-        (topics.CreateTopic,),
-        Shape(
-            "CreateTopicRequest",
-            topics.CreateTopic,
-            renamed={"topic": "config"},
-            topic=values.TOPIC,
-            default_topic=or_else(DEFAULT_TOPIC),
-        ),
-        _done("CreateTopic"),
+        topics.CreateTopic,
+        renamed={"topic": "config"},
+        topic=values.TOPIC,
+        default_topic=or_else(DEFAULT_TOPIC),
     ),
     small(
         "DeleteTopic",
         (topics.DeleteTopic, topics.DeleteTopicFromNameServer),
         _DELETE_TOPIC,
-        _done("DeleteTopic"),
+        Shape("DeleteTopicResponse", Done),
     ),
     simple(
-        "GetTopicStats",
-        topics.GetTopicStats,
-        Shape("GetTopicStatsResponse", topics.TopicStatsReply, queues=values.QUEUE_STATS),
+        "GetTopicStats", topics.GetTopicStats, topics.TopicStatsReply, queues=values.QUEUE_STATS
     ),
-    simple(
-        "ListGroups",
-        groups.ListGroups,
-        Shape("ListGroupsResponse", groups.GroupsReply, groups=TUPLE),
-    ),
-    simple(
-        "ListGroupClients",
-        groups.ListGroupClients,
-        Shape("ListGroupClientsResponse", groups.ClientsReply, client_ids=TUPLE),
-    ),
+    simple("ListGroups", groups.ListGroups, groups.GroupsReply, groups=TUPLE),
+    simple("ListGroupClients", groups.ListGroupClients, groups.ClientsReply, client_ids=TUPLE),
     simple(
         "GetGroupStats",
         offsets.GetConsumeStats,
-        Shape("GetGroupStatsResponse", offsets.ConsumeStatsReply, queues=values.COMMITTED_OFFSETS),
+        offsets.ConsumeStatsReply,
+        queues=values.COMMITTED_OFFSETS,
     ),
-    small(
+    simple(
         "Heartbeat",
-        (groups.Heartbeat,),
-        Shape(
-            "HeartbeatRequest",
-            groups.Heartbeat,
-            producer_groups=TUPLE,
-            consumers=repeated(values.CONSUMER),
-        ),
-        _done("Heartbeat"),
+        groups.Heartbeat,
+        producer_groups=TUPLE,
+        consumers=repeated(values.CONSUMER),
     ),
-    simple("UnregisterClient", groups.UnregisterClient, _done("UnregisterClient")),
+    simple("UnregisterClient", groups.UnregisterClient),
     alone(
         "PullMessages",
         (PullMessages,),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rocketmq_wire.errors import BrokerError, LocalProtocolError, RemoteProtocolError
 from rocketmq_wire.grpc.bulk.shapes import Converter, Shape
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.stubs import SERVICE, message_class, parse, serialize
 
 AnyRequest = Request[Any]
@@ -89,9 +89,18 @@ def small(
     )
 
 
-def simple(name: str, request_class: type[AnyRequest], reply: Converter) -> Method:
-    """A call whose request's fields travel as they are."""
-    return small(name, (request_class,), Shape(f"{name}Request", request_class), reply)
+def simple(
+    name: str,
+    request_class: type[AnyRequest],
+    reply_class: type[Reply] = Done,
+    *,
+    renamed: Mapping[str, str] | None = None,
+    **converters: Converter,
+) -> Method:
+    """A call whose two messages have the fields of its classes. See `Shape` for the options."""
+    request = Shape(f"{name}Request", request_class, renamed=renamed, **converters)
+    reply = Shape(f"{name}Response", reply_class, renamed=renamed, **converters)
+    return small(name, (request_class,), request, reply)
 
 
 def shared(

@@ -54,6 +54,11 @@ SYSTEM_PROPERTIES: Final = frozenset(
 )
 """Names that user properties may not have; readers do not return them as user properties."""
 
+_OPTIONAL_TEXTS: Final = {
+    MESSAGE_GROUP: "message_group",
+    TRACE_CONTEXT: "trace_context",
+    LITE_TOPIC: "lite_topic",
+}
 # A digest that matches no body.
 _NO_DIGEST: Final = "0" * 32
 
@@ -79,13 +84,7 @@ def named_properties(message: Any) -> dict[str, str]:
     named[UNIQUE_KEY] = system.message_id
     if system.HasField("delivery_timestamp"):
         named[DELIVER_MS] = str(milliseconds(system.delivery_timestamp))
-    optional = {
-        MESSAGE_GROUP: "message_group",
-        TRACE_CONTEXT: "trace_context",
-        LITE_TOPIC: "lite_topic",
-        MESSAGE_PRIORITY: "priority",
-    }
-    for name, attribute in optional.items():
+    for name, attribute in (*_OPTIONAL_TEXTS.items(), (MESSAGE_PRIORITY, "priority")):
         if system.HasField(attribute):
             named[name] = str(getattr(system, attribute))
     if system.born_host:
@@ -167,12 +166,9 @@ def incoming_of(stored: StoredMessage, delivery: Delivery) -> Any:
 
 
 def _put_optional(system: Any, properties: Mapping[str, str]) -> None:
-    if properties.get(MESSAGE_GROUP):
-        system.message_group = properties[MESSAGE_GROUP]
-    if properties.get(TRACE_CONTEXT):
-        system.trace_context = properties[TRACE_CONTEXT]
-    if properties.get(LITE_TOPIC):
-        system.lite_topic = properties[LITE_TOPIC]
+    for name, attribute in _OPTIONAL_TEXTS.items():
+        if properties.get(name):
+            setattr(system, attribute, properties[name])
     if MESSAGE_PRIORITY in properties:
         system.priority = _number(properties[MESSAGE_PRIORITY], 0)
     if CHECK_IMMUNITY in properties:
