@@ -222,10 +222,7 @@ class Engine:
             _offset_rule(
                 offsets.GetEarliestStoreTime, lambda asked: statistics.earliest_time(asked.queue)
             ),
-            answer_rule(
-                topics.GetTopicStats,
-                lambda request: topics.TopicStatsReply(statistics.topic_stats(request.topic)),
-            ),
+            answer_rule(topics.GetTopicStats, statistics.topic_stats),
             answer_rule(
                 offsets.GetConsumeStats,
                 lambda request: offsets.ConsumeStatsReply(

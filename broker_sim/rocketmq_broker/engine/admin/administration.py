@@ -30,7 +30,7 @@ from rocketmq_broker.engine.core.routes import WritePermission
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import BROKER_VERSION
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
-from rocketmq_wire.model import QueueId
+from rocketmq_wire.model import Buffer, QueueId
 from rocketmq_wire.records.message_id import parse_offset_message_id
 from rocketmq_wire.requests import brokers, groups, members, messages, offsets
 from rocketmq_wire.requests.contract import CountReply, Reply
@@ -149,10 +149,7 @@ class Administration:
             info.consume_type,
             info.message_model,
             info.consume_from,
-            {
-                topic: (entry.subscription, entry.version)
-                for topic, entry in clients.subscriptions(request.group).items()
-            },
+            dict(clients.subscriptions(request.group)),
         )
 
     def _producers(self, request: groups.GetProducers) -> Reply:
@@ -171,10 +168,9 @@ class Administration:
         indices = range(config.read_queue_count)
         if request.queue_index >= 0:
             indices = range(request.queue_index, request.queue_index + 1)
-        targets = {}
-        for index in indices:
-            queue = QueueId(request.topic, tables.identity.broker_name, index)
-            targets[queue] = self._reset_offset(queue, request)
+        broker_name = tables.identity.broker_name
+        queues = [QueueId(request.topic, broker_name, index) for index in indices]
+        targets = {queue: self._reset_offset(queue, request) for queue in queues}
         for queue, offset in targets.items():
             tables.committed.reset(request.group, queue, offset)
         return offsets.OffsetsReply(targets)
@@ -211,10 +207,13 @@ class Administration:
     # --- messages -------------------------------------------------------------------------------
 
     def _view(self, request: messages.ViewMessage) -> Reply:
-        record = self._tables.store.record_at(request.physical_offset)
+        return messages.RecordsReply((self._record_at(request.physical_offset),))
+
+    def _record_at(self, position: int) -> Buffer:
+        record = self._tables.store.record_at(position)
         if record is None:
-            raise refusals.record_missing(request.physical_offset)
-        return messages.RecordsReply((record,))
+            raise refusals.record_missing(position)
+        return record
 
     def _query(self, request: messages.QueryMessages, now_ms: int) -> Outcome:
         store = self._tables.store
@@ -243,9 +242,7 @@ class Administration:
             _id, position = parse_offset_message_id(request.message_id)
         except RemoteProtocolError as error:
             raise refusals.message_id_illegal(str(error)) from error
-        record = self._tables.store.record_at(position)
-        if record is None:
-            raise refusals.record_missing(position)
+        record = self._record_at(position)
         member = self._member(request.group, request.client_id)
         broker_name = self._tables.identity.broker_name
         asked = replace(request, broker=broker_name, record=bytes(record))

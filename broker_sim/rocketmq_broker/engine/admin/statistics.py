@@ -8,6 +8,7 @@ from __future__ import annotations
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.model import Bounds, CommittedOffset, QueueId, QueueStats
 from rocketmq_wire.requests.offsets import SearchOffset
+from rocketmq_wire.requests.topics import GetTopicStats, TopicStatsReply
 
 NO_TIME = -1
 
@@ -35,17 +36,17 @@ class Statistics:
         bounds = self.bounds(queue)
         return self._time_at(queue, bounds.start, NO_TIME) if bounds.start < bounds.end else NO_TIME
 
-    def topic_stats(self, topic: str) -> dict[QueueId, QueueStats]:
+    def topic_stats(self, request: GetTopicStats) -> TopicStatsReply:
         """Every queue's bounds and the time of its newest message (0 when empty)."""
-        config = self._tables.topics.require(topic)
+        config = self._tables.topics.require(request.topic)
         count = max(config.read_queue_count, config.write_queue_count)
         stats = {}
         for index in range(count):
-            queue = QueueId(topic, self._broker_name, index)
+            queue = QueueId(config.name, self._broker_name, index)
             bounds = self.bounds(queue)
             newest_ms = self._time_at(queue, bounds.end - 1, 0) if bounds.end > bounds.start else 0
             stats[queue] = QueueStats(bounds.start, bounds.end, newest_ms)
-        return stats
+        return TopicStatsReply(stats)
 
     def consume_stats(self, group: str, topic: str | None) -> dict[QueueId, CommittedOffset]:
         """The group's committed offset in every queue of one topic, or of all its topics."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketmq_wire.model import ConsumerInfo, Subscription
 from rocketmq_wire.requests.groups import (
@@ -33,8 +33,7 @@ class Registration:
     seen_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredSubscription:
+class RegisteredSubscription(NamedTuple):
     """A group's subscription to a topic; a larger version is newer."""
 
     subscription: Subscription
@@ -178,39 +177,29 @@ class QueueLocks:
     """Leases by group and queue. They are not saved: a restart frees every queue."""
 
     def __init__(self) -> None:
-        self._leases: dict[str, dict[tuple[str, int], _Lease]] = {}
+        self._leases: dict[tuple[str, str, int], _Lease] = {}
 
     def lock(self, request: LockQueues, now_ms: int) -> QueuesReply:
         """Lock queues that are free, expired or the member's own; returns the locked ones."""
-        leases = self._leases.setdefault(request.group, {})
         owned = []
         for queue in request.queues:
-            key = (queue.topic, queue.index)
-            lease = leases.get(key)
-            if (
-                lease is None
-                or lease.client_id == request.client_id
-                or now_ms - lease.renewed_ms > LEASE_MS
-            ):
-                leases[key] = _Lease(request.client_id, now_ms)
+            key = (request.group, queue.topic, queue.index)
+            lease = self._leases.get(key)
+            is_own = lease is not None and lease.client_id == request.client_id
+            if lease is None or is_own or now_ms - lease.renewed_ms > LEASE_MS:
+                self._leases[key] = _Lease(request.client_id, now_ms)
                 owned.append(queue)
         return QueuesReply(tuple(owned))
 
     def unlock(self, request: UnlockQueues) -> None:
         """Release the member's own leases; those of others stay."""
-        leases = self._leases.get(request.group, {})
         for queue in request.queues:
-            lease = leases.get((queue.topic, queue.index))
+            key = (request.group, queue.topic, queue.index)
+            lease = self._leases.get(key)
             if lease is not None and lease.client_id == request.client_id:
-                del leases[queue.topic, queue.index]
-        if not leases:
-            self._leases.pop(request.group, None)
+                del self._leases[key]
 
     def expire(self, now_ms: int) -> None:
         """Drop leases that no member renews, so that the table does not grow for ever."""
-        for group in list(self._leases):
-            leases = self._leases[group]
-            for key in [k for k, lease in leases.items() if now_ms - lease.renewed_ms > LEASE_MS]:
-                del leases[key]
-            if not leases:
-                del self._leases[group]
+        leases = self._leases.items()
+        self._leases = {key: one for key, one in leases if now_ms - one.renewed_ms <= LEASE_MS}

@@ -70,7 +70,8 @@ class SendBacks:
             topic, retry_queues if topic.startswith(RETRY_PREFIX) else 1
         )
         queue = QueueId(topic, "", next(self._next_queue) % count)
-        properties = _retry_properties(message, request)
+        properties = {name: v for name, v in message.properties.items() if name != DELAY}
+        note_origin(properties, message, message.topic, request.message_id)
         if level:
             queue, properties = delayed(queue, properties, level)
         try:
@@ -87,15 +88,13 @@ class SendBacks:
         return tables.acknowledge(Done(), appended.end_position)
 
 
-def _retry_properties(message: StoredMessage, request: SendBack) -> dict[str, str]:
-    """The message's properties, with its first topic and first id."""
-    own = dict(message.properties)
-    own.pop(DELAY, None)
-    own.setdefault(RETRY_TOPIC, message.topic)
-    if ORIGIN_MESSAGE_ID not in own:
-        own[ORIGIN_MESSAGE_ID] = (
-            request.message_id
-            or own.get(UNIQUE_KEY)
-            or offset_message_id(message.store_host, message.physical_offset)
+def note_origin(
+    properties: dict[str, str], message: StoredMessage, topic: str, message_id: str = ""
+) -> None:
+    """Note the message's first topic and first id in its properties, unless they are there."""
+    properties.setdefault(RETRY_TOPIC, topic)
+    first_id = message_id or properties.get(UNIQUE_KEY)
+    if ORIGIN_MESSAGE_ID not in properties:
+        properties[ORIGIN_MESSAGE_ID] = first_id or offset_message_id(
+            message.store_host, message.physical_offset
         )
-    return own

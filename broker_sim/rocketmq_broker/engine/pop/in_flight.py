@@ -143,11 +143,6 @@ class InFlightPops:
         else:
             self._moved[queue] = None
 
-    def adopt(self, pop: InFlightPop, checkpoint_offset: int, position: int) -> None:
-        """Add a pop whose checkpoint is in the revive topic: a changed pop, or one from before."""
-        self._by_key[pop.key] = pop
-        self.note_written(pop, checkpoint_offset, position)
-
     def forget_chain(self, queue: GroupQueue) -> None:
         """Stop the queue's pops from advancing the committed offset: it was moved otherwise."""
         for pop in self._chains.pop(queue, ()):
@@ -183,7 +178,11 @@ class InFlightPops:
             self._note_moved(pop)
 
     def note_written(self, pop: InFlightPop, checkpoint_offset: int, position: int) -> None:
-        """Note a pop's checkpoint in the revive topic, which ends at a log position."""
+        """Note a pop's checkpoint in the revive topic, which ends at a log position.
+
+        The pop may be a changed one, or one from before the start, that was not in flight yet.
+        """
+        self._by_key[pop.key] = pop
         pop.checkpoint_offset = checkpoint_offset
         pop.safe_position = max(pop.safe_position, position)
         queue = self._revive_queues.setdefault(pop.revive_queue, _ReviveQueue())

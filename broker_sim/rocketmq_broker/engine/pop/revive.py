@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from rocketmq_broker.engine.messages.retries import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from rocketmq_broker.engine.messages.retries import note_origin
 from rocketmq_broker.engine.messages.store_again import (
     read_message,
     records_in,
@@ -33,8 +33,7 @@ from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolEr
 from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX, QueueId, StoredMessage
 from rocketmq_wire.records import pop_checkpoints as checkpoints
 from rocketmq_wire.records.handles import FIRST_POP_TIME, origin_topic_of
-from rocketmq_wire.records.message_id import offset_message_id
-from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY
+from rocketmq_wire.records.properties import DELIVER_MS, TAGS
 from rocketmq_wire.records.record import decode_record
 
 _LOG = logging.getLogger(__name__)
@@ -118,10 +117,7 @@ class Revival:
         body = checkpoints.encode_checkpoint(checkpoint)
         appended = self._append(pop.revive_queue, checkpoints.CHECKPOINT_TAG, body, due_ms, now_ms)
         pop.unwritten = 0
-        if self._in_flight.get(pop.key) is pop:
-            self._in_flight.note_written(pop, appended.start, appended.end_position)
-        else:
-            self._in_flight.adopt(pop, appended.start, appended.end_position)
+        self._in_flight.note_written(pop, appended.start, appended.end_position)
         return appended.end_position
 
     def _write_due(self, now_ms: int, *, all_of_them: bool = False) -> None:
@@ -156,14 +152,11 @@ class Revival:
             budget -= self._read_queue(index, budget)
 
     def _is_read(self, index: int) -> bool:
-        self._skip_own(index)
-        return self._scanned[index] >= self._store.bounds(self.topic, index).end
-
-    def _skip_own(self, index: int) -> None:
         own = self._own[index]
         while self._scanned[index] in own:
             own.remove(self._scanned[index])
             self._scanned[index] += 1
+        return self._scanned[index] >= self._store.bounds(self.topic, index).end
 
     def _read_queue(self, index: int, count_max: int) -> int:
         if self._is_read(index) or count_max < 1:
@@ -222,7 +215,7 @@ class Revival:
                         revive_queue=index,
                         finished=checkpoint.acked & ((1 << len(checkpoint.offsets)) - 1),
                     )
-                    self._in_flight.adopt(pop, offset, 0)
+                    self._in_flight.note_written(pop, offset, 0)
             elif tag in (checkpoints.ACK_TAG, checkpoints.BATCH_ACK_TAG):
                 ack = checkpoints.decode_ack(message.body)
                 acked = self._in_flight.get(ack.key)
@@ -313,12 +306,7 @@ class Revival:
         properties.setdefault(FIRST_POP_TIME, str(key.pop_ms))
         if attempts >= attempts_max:
             topic = DEAD_LETTER_PREFIX + key.group
-            properties.setdefault(RETRY_TOPIC, origin)
-            properties.setdefault(
-                ORIGIN_MESSAGE_ID,
-                properties.get(UNIQUE_KEY)
-                or offset_message_id(message.store_host, message.physical_offset),
-            )
+            note_origin(properties, message, origin)
         elif key.topic.startswith(RETRY_PREFIX):
             topic = key.topic
         else:
