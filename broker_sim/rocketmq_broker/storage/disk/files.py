@@ -302,62 +302,55 @@ class OsFiles:
         return DiskUse(used_size=use.used, free_size=use.free)
 
 
-class _Content:
-    """The bytes of one file, in an anonymous map: only written pages take memory."""
+class MemoryFile:
+    """One file in an anonymous map: only written pages take memory. It has no handle."""
 
     def __init__(self) -> None:
-        self.size = 0
-        self.bytes = memoryview(mmap.mmap(-1, _CAPACITY_MIN))
-
-    def grow(self, size: int) -> None:
-        if size > len(self.bytes):
-            # A large file is resized once, then mapped: it gets exactly the requested size.
-            larger = memoryview(mmap.mmap(-1, max(size, 2 * len(self.bytes))))
-            larger[: self.size] = self.bytes[: self.size]
-            self.bytes = larger
-        self.size = max(self.size, size)
-
-
-class MemoryFile:
-    def __init__(self, content: _Content) -> None:
-        self._content = content
+        self._size = 0
+        self._bytes = memoryview(mmap.mmap(-1, _CAPACITY_MIN))
 
     def pread(self, size: int, position: int) -> bytes:
-        content = self._content
-        return bytes(content.bytes[position : min(position + size, content.size)])
+        return bytes(self._bytes[position : min(position + size, self._size)])
 
     def pwrite(self, data: Buffer, position: int) -> None:
         view = memoryview(data).cast("B")
-        self._content.grow(position + len(view))
-        self._content.bytes[position : position + len(view)] = view
+        self._grow(position + len(view))
+        self._bytes[position : position + len(view)] = view
 
     def sync(self) -> None:
         """Does nothing: memory is not durable."""
 
     def resize(self, size: int) -> None:
-        content = self._content
-        if size < content.size:
-            content.bytes[size : content.size] = bytes(content.size - size)
-            content.size = size
+        if size < self._size:
+            self._bytes[size : self._size] = bytes(self._size - size)
+            self._size = size
         else:
-            content.grow(size)
+            self._grow(size)
 
     def size(self) -> int:
-        return self._content.size
+        return self._size
 
     def map(self, size: int) -> memoryview:
-        self._content.grow(size)
-        return self._content.bytes[:size].toreadonly()
+        self._grow(size)
+        return self._bytes[:size].toreadonly()
 
     def close(self) -> None:
         """Does nothing: there is no handle."""
+
+    def _grow(self, size: int) -> None:
+        if size > len(self._bytes):
+            # A large file is resized once, then mapped: it gets exactly the requested size.
+            larger = memoryview(mmap.mmap(-1, max(size, 2 * len(self._bytes))))
+            larger[: self._size] = self._bytes[: self._size]
+            self._bytes = larger
+        self._size = max(self._size, size)
 
 
 class MemoryFiles:
     """A root directory in memory, for `--memory`. Nothing survives the process."""
 
     def __init__(self) -> None:
-        self._contents: dict[str, _Content] = {}
+        self._contents: dict[str, MemoryFile] = {}
         self._directories = {""}
         self._locks: set[str] = set()
         self._guard = threading.Lock()
@@ -368,8 +361,8 @@ class MemoryFiles:
             if content is None:
                 if not create or name.rpartition("/")[0] not in self._directories:
                     raise MissingFileError(name, 0, "no such file")
-                content = self._contents[name] = _Content()
-            return MemoryFile(content)
+                content = self._contents[name] = MemoryFile()
+            return content
 
     def names(self, directory: str) -> list[str]:
         prefix = directory + "/" if directory else ""
@@ -416,7 +409,7 @@ class MemoryFiles:
 
 class _MemoryLock(MemoryFile):
     def __init__(self, locks: set[str], name: str) -> None:
-        super().__init__(_Content())
+        super().__init__()
         self._locks = locks
         self._name = name
 

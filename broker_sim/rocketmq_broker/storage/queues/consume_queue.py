@@ -180,6 +180,7 @@ class QueueIndex:
         self.start = 0
         self.end = 0
         self.next = 0
+        self.is_deleted = False
         self.holes: tuple[Bounds, ...] = ()
         """Offsets whose messages a repair gave up, ascending."""
         self._files = open_files

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketmq_broker.storage.disk.files import Files, join
 from rocketmq_broker.storage.errors import StorageError
@@ -23,10 +22,8 @@ from rocketmq_broker.storage.settings import Arrival
 _RECORD_ENDS_DISTANCE: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    queue: QueueIndex | None
-    """None if its topic was deleted."""
+class _Pending(NamedTuple):
+    queue: QueueIndex
     offset: int
     entries: Entries
     end_position: int
@@ -76,7 +73,7 @@ class QueueTable:
             if pending.end_position > limit:
                 break
             count += 1
-            if pending.queue is not None:
+            if not pending.queue.is_deleted:
                 ready.setdefault(pending.queue, []).append(pending)
         arrivals = []
         for queue, pieces in ready.items():
@@ -105,14 +102,8 @@ class QueueTable:
             *topics,
             *(name for name in lite_queues(self._files) if parent_of(name) in topics),
         }
-        self._pending = deque(
-            replace(pending, queue=None)
-            if pending.queue is not None and pending.queue.topic in deleted
-            else pending
-            for pending in self._pending
-        )
         for key in [key for key in self._queues if key[0] in deleted]:
-            del self._queues[key]
+            self._queues.pop(key).is_deleted = True
         directories = {join(QUEUE_DIRECTORY, name) for name in deleted}
         for directory in directories:
             self.open_files.close_below(directory)

@@ -79,8 +79,8 @@ def survey_damage(
     derived = load_derived(files)
     sources = _sources(files, derived)
     log, mark = sources.log, sources.mark
-    if derived is not None and derived.position > mark.end:
-        derived = None
+    if derived is None or derived.position > mark.end:
+        derived = Derived(mark.log_start)
     listed = ListedMessages(files, derived, dead_before, mark)
     without_checksum = sources.without_checksum()
     unverified = sorted((*sources.differing(say), *without_checksum))
@@ -122,7 +122,7 @@ def survey_damage(
         ends=tuple((topic, index, end) for (topic, index), end in sorted(ends.items()) if end),
         checksums=tuple(_repaired_checksums(sources, damage, unverified)),
         mark=replace(mark, anchor=mark.end, checksum=0),
-        store_ms=max(gaps.newest_ms, derived.store_ms if derived is not None else 0),
+        store_ms=max(gaps.newest_ms, derived.store_ms),
     )
 
 
@@ -158,7 +158,7 @@ def _estimated_mark(files: Files, derived: Derived | None) -> Mark:
         log_start,
         derived.position if derived is not None else 0,
         *(each.end for each in checksums),
-        ListedMessages(files, None, {}, mark).end,
+        ListedMessages(files, Derived(log_start), {}, mark).end,
         RecordSearch.last_end(log),
     )
     return replace(mark, end=end, anchor=end)

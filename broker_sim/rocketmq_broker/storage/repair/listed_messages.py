@@ -41,20 +41,15 @@ class ListedMessages:
     """All queues that have a directory or are in the checkpoint."""
 
     def __init__(
-        self,
-        files: Files,
-        derived: Derived | None,
-        dead_before: Mapping[str, int],
-        mark: Mark,
+        self, files: Files, derived: Derived, dead_before: Mapping[str, int], mark: Mark
     ) -> None:
         self._files = files
         self.mark = mark
         self.dead_before = dead_before
         self._open_files = OpenFiles(files)
-        checkpoint = derived if derived is not None else Derived(mark.log_start)
-        self.position = checkpoint.position
+        self.position = derived.position
         """Log position before which the checkpoint lists all messages."""
-        self.bounds = checkpoint.living(dead_before)
+        self.bounds = derived.living(dead_before)
         self.queues: dict[QueueKey, ListedQueue] = {}
         self.end = 0
         """End of the last record that any queue lists."""
