@@ -106,9 +106,7 @@ def _fresh_lag(
 
 
 def _lag(
-    offsets: Mapping[QueueId, int],
-    ends: Mapping[QueueId, int],
-    seconds: Mapping[QueueId, float],
+    offsets: Mapping[QueueId, int], ends: Mapping[QueueId, int], seconds: Mapping[QueueId, float]
 ) -> Lag:
     queues = {}
     for queue in sorted(offsets):

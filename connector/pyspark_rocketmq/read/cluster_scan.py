@@ -155,11 +155,7 @@ def first_scan(
         return retry.call(scan)
     except TransportError as error:
         raise ClusterUnreachableError(
-            options.connection.address,
-            error.address,
-            error.reason,
-            retry.failures,
-            retry.waited_ms,
+            options.connection.address, error.address, error.reason, retry.failures, retry.waited_ms
         ) from None
 
 

@@ -114,8 +114,7 @@ def _check_field(field: pa.Field, path: str) -> None:
     kind = field.type
     if not field.nullable:
         raise OptionError(
-            "bodyFormat",
-            f"= json: field '{path}' must be able to be null, as bodies may lack it",
+            "bodyFormat", f"= json: field '{path}' must be able to be null, as bodies may lack it"
         )
     if pa.types.is_struct(kind):
         _check_names([inner.name for inner in kind], f"{path}.")

@@ -22,11 +22,7 @@ from pyspark_rocketmq.planning.micro_batch import advance, ranges_between
 from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
 from pyspark_rocketmq.read.cluster_scan import find_first_store_times
-from pyspark_rocketmq.read.task import (
-    RangePartition,
-    pause_garbage_collection,
-    range_partitions,
-)
+from pyspark_rocketmq.read.task import RangePartition, pause_garbage_collection, range_partitions
 from pyspark_rocketmq.stream.admission import Backlog, OffsetAdmission
 from pyspark_rocketmq.stream.driver import Offset
 from rocketmq_client.cluster import Cluster, open_cluster

@@ -70,9 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 driver.skip_minimum_wait()
                 warn_of_one_batch(self._options)
         self._last = driver.latest_offset(
-            start,
-            is_durable=not is_old_spark,
-            is_unlimited=isinstance(limit, ReadAllAvailable),
+            start, is_durable=not is_old_spark, is_unlimited=isinstance(limit, ReadAllAvailable)
         )
         return self._last
 

@@ -41,11 +41,7 @@ from rocketmq_wire.records.batch import stored_growth
 from rocketmq_wire.records.properties import LITE_TOPIC, encode_properties
 from rocketmq_wire.records.record import FLAG_TRANSACTION_PREPARED
 from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendRecords
-from rocketmq_wire.requests.transactions import (
-    CHECK_IMMUNITY,
-    PRODUCER_GROUP,
-    TRANSACTIONAL,
-)
+from rocketmq_wire.requests.transactions import CHECK_IMMUNITY, PRODUCER_GROUP, TRANSACTIONAL
 
 # Encoded at a time: a task holds this, and the requests in flight.
 _PIECE_ROWS_MAX: Final = min(16_384, ROWS_MAX)

@@ -10,14 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ByteType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType, StructType
 
 from pyspark_rocketmq.errors import SinkRowError, SinkSchemaError
 from pyspark_rocketmq.sink.encoding.plan import SendBackPlan

@@ -112,10 +112,7 @@ def roll_back(cluster: Cluster, half_messages: Sequence[HalfMessage]) -> None:
 
 
 def write_half_messages(
-    producer: Producer,
-    plan: TransactionPlan,
-    write_id: WriteId,
-    requests: Iterable[SendRequest],
+    producer: Producer, plan: TransactionPlan, write_id: WriteId, requests: Iterable[SendRequest]
 ) -> HalfMessagesWritten:
     """Send a task's rows as half messages, unless their batch is decided already."""
     query, batch = write_id.query, int(write_id.batch)

@@ -31,12 +31,7 @@ from pyspark_rocketmq.read.cluster_scan import first_scan, no_route
 from pyspark_rocketmq.stream.admission import Backlog
 from pyspark_rocketmq.stream.driver import Offset
 from pyspark_rocketmq.stream.offset_driver import OffsetDriver, Ports
-from rocketmq_client.consumer.allocation import (
-    Average,
-    AverageByCircle,
-    ConsistentHash,
-    Strategy,
-)
+from rocketmq_client.consumer.allocation import Average, AverageByCircle, ConsistentHash, Strategy
 from rocketmq_client.consumer.batch_member import BatchMember
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.loss import LossReason, judge_offset

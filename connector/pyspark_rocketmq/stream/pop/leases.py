@@ -49,11 +49,7 @@ class Leases:
     """The messages of all batches that are not durable yet."""
 
     def __init__(
-        self,
-        groups: Callable[[str], PopGroup],
-        *,
-        invisible_ms: int,
-        now_ms: Callable[[], int],
+        self, groups: Callable[[str], PopGroup], *, invisible_ms: int, now_ms: Callable[[], int]
     ) -> None:
         self._groups = groups
         self._invisible_ms = invisible_ms

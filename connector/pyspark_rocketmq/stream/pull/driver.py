@@ -175,10 +175,7 @@ class PullDriver(OffsetDriver):
                 hold_ms=self._options.pull.suspend_timeout_ms,
             )
             self._discovery = Discovery(
-                self._open,
-                self._options,
-                self._offsets.topics,
-                self._options.discovery_interval_ms,
+                self._open, self._options, self._offsets.topics, self._options.discovery_interval_ms
             )
             self._discovery.start()
         self._has_begun = True
