@@ -34,7 +34,7 @@ _Row = tuple[datetime, str, str, str, int, int, "float | None"]
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = JobParser(prog="lag_report.py", description="How far consumer groups are behind.")
+    parser = JobParser("lag_report.py", description="How far consumer groups are behind.")
     add_cluster_arguments(parser)
     parser.add_argument("--topic", required=True, help="several are separated by commas")
     parser.add_argument(

@@ -33,9 +33,7 @@ from pyspark_rocketmq.sink.encoding.schema import sink_columns
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = JobParser(
-        prog="parquet_to_topic.py", description="Parquet files into a topic, at a rate."
-    )
+    parser = JobParser("parquet_to_topic.py", description="Parquet files into a topic, at a rate.")
     add_cluster_arguments(parser)
     parser.add_argument("--topic", required=True, help="the topic to write to; it must be there")
     parser.add_argument("--input", required=True, help="folder of the parquet files")

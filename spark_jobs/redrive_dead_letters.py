@@ -43,9 +43,7 @@ from pyspark_rocketmq.options.values import ReadOptions
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = JobParser(
-        prog="redrive_dead_letters.py", description="A group's dead letters, sent again."
-    )
+    parser = JobParser("redrive_dead_letters.py", description="A group's dead letters, sent again.")
     add_cluster_arguments(parser)
     parser.add_argument("--group", required=True, help="the group whose dead letters they are")
     parser.add_argument("--to", metavar="TOPIC", help="send all there (default: where they began)")

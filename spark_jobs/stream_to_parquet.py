@@ -25,7 +25,7 @@ from pyspark_rocketmq.jobs.session import read_topics, run_job
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = JobParser(
-        prog="stream_to_parquet.py", description="A topic into parquet files, exactly once."
+        "stream_to_parquet.py", description="A topic into parquet files, exactly once."
     )
     add_source_arguments(parser)
     parser.add_argument("--output", required=True, help="folder of the parquet files")

@@ -23,7 +23,7 @@ from pyspark_rocketmq.jobs.session import job_session, refused_as, run_job
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = JobParser(
-        prog="topic_to_parquet.py", description="A topic into parquet files, between two ends."
+        "topic_to_parquet.py", description="A topic into parquet files, between two ends."
     )
     add_source_arguments(parser)
     parser.add_argument("--output", required=True, help="folder of the parquet files")

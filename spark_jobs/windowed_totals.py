@@ -38,9 +38,7 @@ _OBSERVED = "times"
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = JobParser(
-        prog="windowed_totals.py", description="Totals of a topic in windows of time."
-    )
+    parser = JobParser("windowed_totals.py", description="Totals of a topic in windows of time.")
     add_source_arguments(parser)
     add_stream_arguments(parser)
     parser.add_argument("--output", required=True, help="folder of the parquet files")

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pyspark_rocketmq.sink.encoding.row_ids import ROW_PROPERTY, WRITE_PROPERTY
 from pyspark_rocketmq.sink.transactional.decision_log import Decision, DecisionLog
 from pyspark_rocketmq.sink.transactional.visibility import Visibility
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.consumer.common.messages import decode_messages
 from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.records.properties import ROW_PROPERTY, WRITE_PROPERTY
 
 _PULL_COUNT = 1_000
 

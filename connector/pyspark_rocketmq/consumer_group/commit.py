@@ -20,7 +20,7 @@ from typing import Final
 from pyspark_rocketmq.errors import GroupInUseError
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.retry import OFFSET_COMMIT, Backoff
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import RocketMQError, split_answers
 from rocketmq_wire.model import QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
@@ -57,6 +57,28 @@ def to_commit(
         elif known > max(offset, planned.get(queue, offset), own):
             others.append(queue)
     return due, others
+
+
+def commit_round(
+    cluster: Cluster,
+    group: str,
+    wanted: Mapping[QueueId, int],
+    asked: Iterable[QueueId],
+    planned: Mapping[QueueId, int],
+    committed: dict[QueueId, int],
+) -> tuple[dict[QueueId, int | None], list[QueueId], dict[QueueId, RocketMQError]]:
+    """Commit what is due, after a look at the stored offsets of the `asked` queues.
+
+    Adds to `committed`. Returns the stored offsets, the queues that another committer owns, and the
+    errors by queue.
+    """
+    queues = tuple(asked)
+    stored, errors = split_answers(cluster.committed_offsets(group, queues) if queues else {})
+    known = {queue: offset for queue, offset in wanted.items() if queue not in errors}
+    due, others = to_commit(known, stored, planned, committed)
+    done, refused = split_answers(cluster.commit(group, due) if due else {})
+    committed.update({queue: due[queue] for queue in done})
+    return stored, others, {**errors, **refused}
 
 
 class OffsetCommitter:
@@ -185,17 +207,9 @@ class OffsetCommitter:
             self._is_alone = True
         wanted = {q: n for q, n in self._wanted.items() if q not in self._disowned}
         before = [queue for queue in wanted if queue in self._committed]
-        stored: dict[QueueId, int | None] = {}
-        failure: RocketMQError | None = None
-        for queue, answer in (
-            cluster.committed_offsets(self._group, before) if before else {}
-        ).items():
-            if isinstance(answer, RocketMQError):
-                failure = answer
-                wanted.pop(queue)
-            else:
-                stored[queue] = answer
-        due, others = to_commit(wanted, stored, self._planned, self._committed)
+        stored, others, errors = commit_round(
+            cluster, self._group, wanted, before, self._planned, self._committed
+        )
         for queue in others:
             self._disowned.add(queue)
             _log.warning(
@@ -207,10 +221,5 @@ class OffsetCommitter:
                 stored[queue],
                 max(wanted[queue], self._planned.get(queue, 0)),
             )
-        for queue, result in (cluster.commit(self._group, due) if due else {}).items():
-            if isinstance(result, RocketMQError):
-                failure = result
-            else:
-                self._committed[queue] = due[queue]
-        if failure is not None:
-            raise failure
+        for error in reversed(errors.values()):
+            raise error

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_rocketmq.client_settings import connection_settings
-from pyspark_rocketmq.consumer_group.commit import require_free, to_commit
+from pyspark_rocketmq.consumer_group.commit import commit_round, require_free
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.checks import require_connection
 from pyspark_rocketmq.options.parse import read_options
@@ -142,20 +142,10 @@ class OffsetCommitListener(ProgressListener):
         if not self._is_alone:
             require_free(cluster, self._group, sorted({queue.topic for queue in wanted}))
             self._is_alone = True
-        stored: dict[QueueId, int | None] = {}
-        for queue, answer in cluster.committed_offsets(self._group, wanted).items():
-            if isinstance(answer, RocketMQError):
-                _log.warning("group %s %s: not committed: %s", self._group, queue, answer)
-            else:
-                stored[queue] = answer
-        asked = {queue: offset for queue, offset in wanted.items() if queue in stored}
-        due, others = to_commit(asked, stored, {}, before)
+        stored, others, errors = commit_round(cluster, self._group, wanted, wanted, {}, before)
         for queue in others:
             # Another committer, or the source itself, which may be one batch ahead of this report.
             _log.info("group %s %s: %s is left as it is", self._group, queue, stored[queue])
-        for queue, result in (cluster.commit(self._group, due) if due else {}).items():
-            if isinstance(result, RocketMQError):
-                _log.warning("group %s %s: not committed: %s", self._group, queue, result)
-            else:
-                before[queue] = due[queue]
-        before.update({q: n for q, n in asked.items() if stored[q] == n})
+        for queue, error in errors.items():
+            _log.warning("group %s %s: not committed: %s", self._group, queue, error)
+        before.update({q: n for q, n in stored.items() if n is not None and wanted[q] == n})

@@ -13,15 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
-from pyspark_rocketmq.options.checks import (
-    check_connection,
-    check_read,
-    check_read_together,
-    check_write,
-    refuse_path_in_write,
-    require_connection,
-    require_selection,
-)
+from pyspark_rocketmq.options import checks
 from pyspark_rocketmq.options.connection_table import CONNECTION_DEFINITIONS
 from pyspark_rocketmq.options.definition import OptionDefinition, Use
 from pyspark_rocketmq.options.read_table import READ_DEFINITIONS
@@ -104,15 +96,15 @@ class ParsedOptions:
     def selected_read(self) -> ReadOptions:
         """The options of a read that names a cluster and topics."""
         options = self.unchecked_read()
-        require_connection(options)
-        require_selection(options, has_path=self.has_path)
+        checks.require_connection(options)
+        checks.require_selection(options, has_path=self.has_path)
         return options
 
     def read(self, use: Use) -> ReadOptions:
         """The options of a stream or a batch, all of them meant for it."""
         options = self.selected_read()
         self._check_uses(use)
-        check_read(options, use)
+        checks.check_read(options, use)
         return options
 
     def write(self) -> WriteOptions:
@@ -122,10 +114,10 @@ class ParsedOptions:
             connection=self._part(ConnectionOptions),
             **self._values_of(WriteOptions),
         )
-        require_connection(options)
-        refuse_path_in_write(has_path=self.has_path)
+        checks.require_connection(options)
+        checks.refuse_path_in_write(has_path=self.has_path)
         self._check_uses(Use.SINK)
-        check_write(options)
+        checks.check_write(options)
         return options
 
     def _part(self, kind: type[_Part]) -> _Part:
@@ -177,8 +169,8 @@ def parse_options(raw: Mapping[str, str]) -> ParsedOptions:
         values[definition.field] = value
     parsed = ParsedOptions(values, frozenset(spelled), _has_path(raw))
     options = parsed.unchecked_read()
-    check_connection(options.connection, options.given)
-    check_read_together(options)
+    checks.check_connection(options.connection, options.given)
+    checks.check_read_together(options)
     return parsed
 
 

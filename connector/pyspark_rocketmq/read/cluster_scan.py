@@ -11,7 +11,13 @@ from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.selection import assigned_queues, matching_topics, named_topics
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.retry import PLAN, Retry
-from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError, TransportError
+from rocketmq_wire.errors import (
+    BrokerError,
+    RocketMQError,
+    TopicNotFoundError,
+    TransportError,
+    split_answers,
+)
 from rocketmq_wire.model import Bounds, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
@@ -62,45 +68,23 @@ def scan_cluster(
     existing: dict[str, tuple[QueueId, ...]] = {}
     absent: set[str] = set()
     for topic in sorted(topics):
-        queues_found = _queues_of(cluster, topic)
-        if queues_found is None:
+        try:
+            existing[topic] = cluster.queues(topic)
+        except TopicNotFoundError:  # noqa: PERF203 - each try costs a round trip.
             absent.add(topic)
-        else:
-            existing[topic] = queues_found
     missing: list[QueueId] = []
     if options.assign is not None:
         queues, missing = assigned_queues(options.assign, existing)
     else:
         queues = sorted(queue for found in existing.values() for queue in found)
-    return _with_bounds(
-        cluster,
-        ClusterScan(tuple(queues), absent_topics=frozenset(absent), missing_queues=tuple(missing)),
-        with_first_store_times=with_first_store_times,
-    )
-
-
-def _queues_of(cluster: Cluster, topic: str) -> tuple[QueueId, ...] | None:
-    try:
-        return cluster.queues(topic)
-    except TopicNotFoundError:
-        return None
-
-
-def _with_bounds(
-    cluster: Cluster, found: ClusterScan, *, with_first_store_times: bool
-) -> ClusterScan:
-    answers = cluster.bounds(found.queues) if found.queues else {}
-    bounds = {queue: answer for queue, answer in answers.items() if isinstance(answer, Bounds)}
-    unreachable = {
-        queue: answer for queue, answer in answers.items() if isinstance(answer, RocketMQError)
-    }
+    bounds, unreachable = split_answers(cluster.bounds(queues) if queues else {})
     return ClusterScan(
-        found.queues,
+        tuple(queues),
         bounds,
         find_first_store_times(cluster, bounds) if with_first_store_times else {},
         unreachable,
-        found.absent_topics,
-        found.missing_queues,
+        frozenset(absent),
+        tuple(missing),
     )
 
 

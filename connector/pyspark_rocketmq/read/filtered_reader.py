@@ -34,7 +34,7 @@ from pyspark_rocketmq.planning.filters import (
 from pyspark_rocketmq.read.batch_reader import BatchReader
 from pyspark_rocketmq.read.plan import ReadPlan
 from rocketmq_client.cluster import Cluster
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import split_answers
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.offsets import Boundary
@@ -178,8 +178,7 @@ def spans_of_times(
 
 def _search(cluster: Cluster, queues: Sequence[PlannedQueue], time_ms: int) -> dict[QueueId, int]:
     times = {known.queue: max(0, time_ms) for known in queues}
-    answers = cluster.search_offsets(times, Boundary.LOWER) if times else {}
-    return {q: offset for q, offset in answers.items() if not isinstance(offset, RocketMQError)}
+    return split_answers(cluster.search_offsets(times, Boundary.LOWER) if times else {})[0]
 
 
 def _store_times(cluster: Cluster, offsets: Mapping[QueueId, int]) -> dict[QueueId, int]:

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from pyspark_rocketmq.errors import SchemaError
-from pyspark_rocketmq.sink.encoding.row_ids import ROW_PROPERTY, WRITE_PROPERTY
 from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rocketmq_wire.records.properties import ROW_PROPERTY, WRITE_PROPERTY
 
 # RocketMQ copies a message's properties when it delivers it again, and adds some of these.
 _COPIED: Final = (

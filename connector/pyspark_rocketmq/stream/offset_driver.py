@@ -29,7 +29,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.loss import LossReason, judge_offset
 from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, split_answers
 from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
@@ -57,15 +57,14 @@ def drop_recreated_queues(
         for topic in {queue.topic for queue in identified}:
             with suppress(TopicNotFoundError):
                 cluster.queues(topic)
-        found = cluster.bounds(identified) if identified else {}
-        held = {queue: one for queue, one in found.items() if isinstance(one, Bounds)}
+        held, errors = split_answers(cluster.bounds(identified) if identified else {})
         first_store_times = find_first_store_times(cluster, held)
     except RocketMQError as error:
         _log.warning(_UNKNOWN, error)
         return list(ranges)
-    unknown = sorted(identified.keys() - held.keys())
-    if unknown:
-        _log.warning(_UNKNOWN, f"{unknown[0]}: {found[unknown[0]]}")
+    if errors:
+        unknown = min(errors)
+        _log.warning(_UNKNOWN, f"{unknown}: {errors[unknown]}")
     recreated = set()
     for queue, bounds in held.items():
         loss = judge_offset(

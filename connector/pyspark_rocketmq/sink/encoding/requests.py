@@ -23,12 +23,7 @@ from pyspark_rocketmq.sink.encoding.queue_choice import (
     indices_of,
     numbers_of,
 )
-from pyspark_rocketmq.sink.encoding.row_ids import (
-    ROW_PROPERTY,
-    WRITE_PROPERTY,
-    digests,
-    row_id_values,
-)
+from pyspark_rocketmq.sink.encoding.row_ids import digests, row_id_values
 from rocketmq_arrow.encode.deflate import compress_bodies, compressed_flag
 from rocketmq_arrow.encode.rows import OutgoingRows, encode_entries, encode_record_rows
 from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions
@@ -38,7 +33,12 @@ from rocketmq_client.producer.send_queue import SendRequest
 from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
 from rocketmq_wire.model import Host, QueueId
 from rocketmq_wire.records.batch import stored_growth
-from rocketmq_wire.records.properties import LITE_TOPIC, encode_properties
+from rocketmq_wire.records.properties import (
+    LITE_TOPIC,
+    ROW_PROPERTY,
+    WRITE_PROPERTY,
+    encode_properties,
+)
 from rocketmq_wire.records.record import FLAG_TRANSACTION_PREPARED
 from rocketmq_wire.requests.messages import SendBatch, SendMessage, SendRecords
 from rocketmq_wire.requests.transactions import CHECK_IMMUNITY, PRODUCER_GROUP, TRANSACTIONAL

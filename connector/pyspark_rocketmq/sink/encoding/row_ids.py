@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 from rocketmq_arrow.encode.rows import map_texts, texts_of
 from rocketmq_arrow.kernels.gather import Positions
 from rocketmq_arrow.kernels.text_hashes import Hashes, content_hashes
-from rocketmq_wire.records.properties import ROW_PROPERTY, WRITE_PROPERTY
-
-__all__ = ["ROW_PROPERTY", "WRITE_PROPERTY", "digests", "row_id_values"]
 
 _DIGITS: Final = 16
 _PAIRS: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)

@@ -6,39 +6,28 @@ import difflib
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql.types import (
-    BinaryType,
-    ByteType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types
 
 from pyspark_rocketmq.errors import SinkSchemaError
 
-_TEXT: Final = (StringType,)
-_NUMBER: Final = (ByteType, ShortType, IntegerType, LongType)
-_KINDS: Final[Mapping[str, tuple[tuple[type[DataType], ...], str]]] = {
+_TEXT: Final = (types.StringType,)
+_NUMBER: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
+_KINDS: Final[Mapping[str, tuple[tuple[type[types.DataType], ...], str]]] = {
     "topic": (_TEXT, "string"),
-    "body": ((StringType, BinaryType), "string or binary"),
+    "body": ((types.StringType, types.BinaryType), "string or binary"),
     "keys": (_TEXT, "string"),
     "tags": (_TEXT, "string"),
-    "properties": ((MapType,), "map<string,string>"),
+    "properties": ((types.MapType,), "map<string,string>"),
     "queueId": (_NUMBER, "int"),
     "brokerName": (_TEXT, "string"),
     "messageGroup": (_TEXT, "string"),
     "delayLevel": (_NUMBER, "int"),
-    "deliveryTimestamp": ((TimestampType,), "timestamp"),
+    "deliveryTimestamp": ((types.TimestampType,), "timestamp"),
 }
 COLUMN_NAMES: Final = tuple(_KINDS)
 
 
-def sink_columns(schema: StructType, *, has_topic_option: bool) -> dict[str, int]:
+def sink_columns(schema: types.StructType, *, has_topic_option: bool) -> dict[str, int]:
     """The index of each message part's column. Raises SinkSchemaError before anything is sent."""
     by_key = {name.lower(): name for name in COLUMN_NAMES}
     column_indices: dict[str, int] = {}
@@ -64,10 +53,10 @@ def sink_columns(schema: StructType, *, has_topic_option: bool) -> dict[str, int
     return column_indices
 
 
-def _is_text_map(kind: DataType) -> bool:
-    if not isinstance(kind, MapType):
+def _is_text_map(kind: types.DataType) -> bool:
+    if not isinstance(kind, types.MapType):
         return True
-    return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    return all(isinstance(one, types.StringType) for one in (kind.keyType, kind.valueType))
 
 
 def _hint(name: str) -> str:

@@ -25,7 +25,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from pyspark_rocketmq.errors import ReplayError, UnfinishedTransactionError, WriteIdError
 from pyspark_rocketmq.sink.encoding.plan import TransactionPlan, WriteId
-from pyspark_rocketmq.sink.encoding.row_ids import WRITE_PROPERTY
 from pyspark_rocketmq.sink.transactional.decision_log import (
     Decision,
     DecisionLog,
@@ -43,7 +42,7 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.producer.send_queue import SendRequest
 from rocketmq_client.retry import CHECK_ANSWERS, DECISION, Retry
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.records.properties import UNIQUE_KEY, decode_properties
+from rocketmq_wire.records.properties import UNIQUE_KEY, WRITE_PROPERTY, decode_properties
 from rocketmq_wire.requests.messages import SendMessage
 from rocketmq_wire.requests.transactions import Resolution
 
@@ -283,7 +282,9 @@ class Commits:
                     break
                 continue
             # Too late to commit unasked: brokers now take an end only as the answer to a check.
-            checks = checks or self._checks_retry()
+            if checks is None:
+                policy = CHECK_ANSWERS.within(int(self._plan.checked_seconds * 1_000))
+                checks = Retry(policy, self._cluster.clock)
             left = self._await_checks(token, left, visible, checks)
             # A half message that is refused even so does not block the ones behind it.
             lost += sum(failed[half] is not None for half in left)
@@ -338,10 +339,6 @@ class Commits:
         self, visible: Visibility, half_messages: Iterable[HalfMessage]
     ) -> list[HalfMessage]:
         return self._retry(lambda: visible.invisible(half_messages))
-
-    def _checks_retry(self) -> Retry:
-        policy = CHECK_ANSWERS.within(int(self._plan.checked_seconds * 1_000))
-        return Retry(policy, self._cluster.clock)
 
     def _retry(self, work: Callable[[], T]) -> T:
         return retry_decision(self._cluster, work)

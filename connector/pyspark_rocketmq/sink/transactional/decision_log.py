@@ -264,7 +264,7 @@ class DecisionLog:
         if head is None and error is not None:
             raise error
         if head is None:
-            self._check_all_there(queues)
+            self.check_all_there(queues)
         return head
 
     def find_surely(self, query: str, batch: int) -> Decision | None:
@@ -327,10 +327,6 @@ class DecisionLog:
                 waited = f"waited {settings.outage_ms} ms for {sorted(left)[0]}"
                 raise DeadlineExceededError(sorted(left)[0].broker, waited)
 
-    def check_all_there(self) -> None:
-        """Raise DecisionsAwayError if a broker that stores decisions is not in the route."""
-        self._check_all_there(self._queues())
-
     def newest_batch(self, query: str) -> int:
         """The last decided batch of a query; -1 if there is none."""
         newest = -1
@@ -351,7 +347,9 @@ class DecisionLog:
                     heads.setdefault((record.query, record.batch), record)
         return [self._decision(head) for key, head in heads.items() if key not in finished]
 
-    def _check_all_there(self, queues: Sequence[QueueId]) -> None:
+    def check_all_there(self, queues: Sequence[QueueId] | None = None) -> None:
+        """Raise DecisionsAwayError if a broker that stores decisions is not in the route."""
+        queues = self._queues() if queues is None else queues
         known = set[str]().union(*(self._known_at(queue) for queue in queues))
         missing = known - {queue.broker for queue in queues}
         if missing:

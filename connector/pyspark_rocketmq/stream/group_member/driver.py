@@ -36,7 +36,8 @@ from rocketmq_client.consumer.batch_member import BatchMember
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.loss import LossReason, judge_offset
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.errors import split_answers
+from rocketmq_wire.model import QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
 
@@ -192,16 +193,13 @@ class GroupMemberDriver(OffsetDriver):
     def _judge(
         self, member: BatchMember, offsets: dict[QueueId, int], queues: list[QueueId]
     ) -> None:
-        bounds = self._cluster.bounds(queues) if queues else {}
-        first_store_times = self._first_store_times(
-            {q: held for q, held in bounds.items() if isinstance(held, Bounds)}
-        )
+        bounds, errors = split_answers(self._cluster.bounds(queues) if queues else {})
+        for queue, error in errors.items():
+            _log.warning("%s: its offsets are not known now: %s", queue, error)
+            member.release([queue])
+            del offsets[queue]
+        first_store_times = self._first_store_times(bounds)
         for queue, held in bounds.items():
-            if not isinstance(held, Bounds):
-                _log.warning("%s: its offsets are not known now: %s", queue, held)
-                member.release([queue])
-                del offsets[queue]
-                continue
             loss = judge_offset(
                 queue,
                 offsets[queue],

@@ -40,19 +40,18 @@ _FLUSH_MS: Final = 3_000
 
 
 class Discovery:
-    """Scans the cluster every `interval_ms`, on a connection of its own."""
+    """Scans the cluster every `discoveryIntervalMs`, on a connection of its own."""
 
     def __init__(
         self,
         open: Callable[[], Cluster],
         options: ReadOptions,
         topics: Callable[[], tuple[str, ...]],
-        interval_ms: int,
     ) -> None:
         self._open = open
         self._options = options
         self._topics = topics
-        self._interval_ms = interval_ms
+        self._interval_s = options.discovery_interval_ms / 1_000
         self._stop = threading.Event()
         self._latest: ClusterScan | None = None
         self._is_failing = False
@@ -79,7 +78,7 @@ class Discovery:
         try:
             cluster = self._open()
             try:
-                while not self._stop.wait(self._interval_ms / 1_000):
+                while not self._stop.wait(self._interval_s):
                     self._scan(cluster)
             finally:
                 cluster.close()
@@ -174,9 +173,7 @@ class PullDriver(OffsetDriver):
                 self._offsets.live_queues(),
                 hold_ms=self._options.pull.suspend_timeout_ms,
             )
-            self._discovery = Discovery(
-                self._open, self._options, self._offsets.topics, self._options.discovery_interval_ms
-            )
+            self._discovery = Discovery(self._open, self._options, self._offsets.topics)
             self._discovery.start()
         self._has_begun = True
 
