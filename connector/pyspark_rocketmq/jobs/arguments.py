@@ -57,7 +57,6 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the checkpoint, the start, the trigger and the size of batches."""
     parser.add_argument("--checkpoint", required=True, help="folder of the query's checkpoint")
     parser.add_argument(
         "--starting-offsets",

@@ -23,7 +23,6 @@ _POLL_S = 1
 
 
 def say(text: str) -> None:
-    """One line of progress, on standard error."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 

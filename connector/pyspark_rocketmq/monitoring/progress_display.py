@@ -84,8 +84,6 @@ class Tally:
 
 
 class Display(Protocol):
-    """A place to show progress: log, terminal or notebook."""
-
     def show(self, tally: Tally, *, is_new: bool) -> None:
         """Show the tally; `is_new` if a batch has ended since the last call."""
         ...
@@ -119,8 +117,6 @@ class Terminal:
 
 
 class Notebook:
-    """A widget that changes in place, without scripts."""
-
     def __init__(self, display: Callable[..., Any], html_of: Callable[[str], object]) -> None:
         self._html_of = html_of
         self._handle = display(html_of(""), display_id=True)

@@ -66,7 +66,6 @@ def check_connection(connection: ConnectionOptions, given: frozenset[str]) -> No
 
 
 def check_read_together(options: ReadOptions) -> None:
-    """Check what the options of a read say together, in whatever kind of read."""
     chosen = [name for name in SELECTORS if name in options.given]
     if len(chosen) > 1:
         raise _conflict(chosen[1], f"excludes '{chosen[0]}': give one of them")

@@ -83,7 +83,6 @@ class ParsedOptions:
     """True if the user gave a path."""
 
     def unchecked_read(self) -> ReadOptions:
-        """The options of a read, without the checks of a use."""
         return ReadOptions(
             given=self.given,
             connection=self._part(ConnectionOptions),

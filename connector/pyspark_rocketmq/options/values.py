@@ -37,7 +37,6 @@ class ConnectionOptions:
 
     @property
     def address(self) -> str:
-        """The cluster's address as the user gave it."""
         if self.endpoints is not None:
             return f"endpoints={self.endpoints}"
         return "nameServer=" + ";".join(self.name_server)
@@ -45,8 +44,6 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """How a read takes part in a consumer group."""
-
     group: str | None
     commit_offsets: str
     join_group: bool
@@ -68,8 +65,6 @@ class PullOptions:
 
 @dataclass(frozen=True, slots=True)
 class BodyOptions:
-    """How the fields of bodies become columns."""
-
     body_format: str | None
     body_mode: str
     column_name_of_corrupt_record: str

@@ -17,8 +17,6 @@ from rocketmq_wire.model import QueueId
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """One source's part of a progress report."""
-
     end: Mapping[QueueId, int]
     """Where its last batch ended."""
     latest: Mapping[QueueId, int]

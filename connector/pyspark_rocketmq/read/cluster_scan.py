@@ -44,7 +44,6 @@ class ClusterScan:
 
     @property
     def brokers(self) -> frozenset[tuple[str, str]]:
-        """Pairs of a topic and a broker that has it."""
         return frozenset((queue.topic, queue.broker) for queue in self.queues)
 
 

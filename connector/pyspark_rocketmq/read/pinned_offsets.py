@@ -37,22 +37,18 @@ class PinnedOffsets:
 
     @property
     def starting_offsets(self) -> str:
-        """JSON for `startingOffsets`."""
         return json.dumps(nested({piece.queue: piece.start for piece in self.ranges}))
 
     @property
     def ending_offsets(self) -> str:
-        """JSON for `endingOffsets`."""
         return json.dumps(nested({piece.queue: piece.end for piece in self.ranges}))
 
     @property
     def messages(self) -> int:
-        """The number of offsets between start and end."""
         return sum(map(len, self.ranges))
 
     @property
     def queues(self) -> int:
-        """The number of queues with something to read."""
         return sum(1 for piece in self.ranges if len(piece))
 
     @property

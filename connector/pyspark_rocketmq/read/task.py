@@ -164,8 +164,6 @@ def _first_offsets(
 
 
 class _RangeReader:
-    """One pass over a task's ranges."""
-
     def __init__(self, plan: ReadPlan, cluster: Cluster, ranges: Sequence[OffsetRange]) -> None:
         self._plan = plan
         self._cluster = cluster

@@ -177,7 +177,6 @@ def _mask(rows: list[int], count: int) -> np.ndarray[tuple[int], np.dtype[np.boo
 
 
 def _texts_of(bodies: pa.BinaryArray, bad: list[int]) -> pa.StringArray:
-    """Return the texts of bad bodies, null for the others."""
     if not bad:
         return pa.nulls(len(bodies), pa.string())
     rows = array_of(np.array(bad, np.int64))

@@ -34,8 +34,6 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """A task's report: all of its rows are stored."""
-
     rows: int
 
 
@@ -46,7 +44,6 @@ def check_written(messages: list[WriterCommitMessage | None]) -> None:
 
 
 def commit_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
-    """Commit a write whose tasks have all written."""
     check_written(messages)
     if plan.transaction is not None:
         with open_cluster(plan.settings) as cluster:
@@ -54,7 +51,6 @@ def commit_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> 
 
 
 def abort_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
-    """Abort a write after a task or the commit failed."""
     if plan.transaction is None:
         _report_abort(messages)
         return

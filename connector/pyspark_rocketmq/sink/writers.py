@@ -39,11 +39,9 @@ class BatchWriter(DataSourceArrowWriter):
         return _write(self._plan, batch_write_id(self._plan), iterator, had_topic)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit a transactional write; other rows are visible already."""
         _commit(self._plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Roll back a transactional write; for others log how many rows stay."""
         _abort(self._plan, messages)
 
 

@@ -249,7 +249,6 @@ class OffsetAdmission:
         self._sleep_ms(min(WAIT_MS, max(1, left_ms)))
 
     def note_batch(self) -> None:
-        """Start the minimum wait of the next batch."""
         self._last_batch_ms = self._now_ms()
 
     def note_answer(self) -> None:
@@ -277,7 +276,6 @@ class PopAdmission:
         self._frozen_count: int | None = None
 
     def freeze_count(self, count: int | None) -> None:
-        """Let this run pop this many messages; None: until no message comes."""
         self._frozen_count = count
 
     @property

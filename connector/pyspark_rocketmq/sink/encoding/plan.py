@@ -58,8 +58,6 @@ class SinkLayout:
 
 @dataclass(frozen=True, slots=True)
 class SendBackPlan:
-    """The group that gets its messages again, and the columns that name them."""
-
     group: str
     attempts_max: int | None
     column_indices: dict[str, int]
@@ -67,8 +65,6 @@ class SendBackPlan:
 
 @dataclass(frozen=True, slots=True)
 class TransactionPlan:
-    """The settings of a transactional write."""
-
     decision_topic: str
     in_order: bool = False
     """True if rows have message groups: each queue is committed in order, one by one."""

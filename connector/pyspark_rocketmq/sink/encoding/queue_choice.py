@@ -98,7 +98,6 @@ def _named(
 
 
 def has_text(column: pa.Array) -> Mask:
-    """Which texts are neither null nor empty."""
     return mask_of(pc.fill_null(pc.greater(pc.binary_length(column), 0), False))
 
 
@@ -111,5 +110,4 @@ def numbers_of(column: pa.Array) -> Positions:
 
 
 def indices_of(rows: NDArray[np.int64]) -> pa.Array:
-    """Row numbers for Arrow's `take`."""
     return pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])

@@ -64,8 +64,6 @@ _LARGE: Final = ((pa.large_string(), pa.string()), (pa.large_binary(), pa.binary
 
 
 class Queues(Protocol):
-    """The part of a producer that requests need."""
-
     group: str
 
     def queues(self, topic: str) -> Sequence[QueueId]: ...
@@ -252,7 +250,6 @@ class SinkRequests:
                 yield SendBatch(self._producer.group, queue, born_ms, part, sys_flag=flag)
 
     def _flags(self, rows: _Rows) -> NDArray[np.int32]:
-        """The sysFlag of each row."""
         flags = np.zeros(len(rows.numbers), np.int32)
         if rows.is_packed is not None and self._layout.compression is not None:
             flags[rows.is_packed] = compressed_flag(self._layout.compression)
@@ -425,7 +422,6 @@ def _refuse(is_wrong: Mask, reason: str) -> None:
 
 
 def _entry_parts(data: Bytes, start: int, end: int) -> tuple[bytes, bytes]:
-    """The body and the properties of a batch entry."""
     entry = data[start:end].tobytes()
     body_end = _ENTRY_BODY_AT + int.from_bytes(entry[_ENTRY_BODY_AT - 4 : _ENTRY_BODY_AT], "big")
     return entry[_ENTRY_BODY_AT:body_end], entry[body_end + 2 :]

@@ -45,7 +45,6 @@ class RetryingQueues:
         )
 
     def first_unique_key(self, count: int) -> str:
-        """The first of `count` unique keys."""
         return self._producer.first_unique_key(count)
 
     def _judged(self, topic: str, error: RocketMQError) -> RocketMQError:

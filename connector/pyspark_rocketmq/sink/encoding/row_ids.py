@@ -44,7 +44,6 @@ def digests(
 
 
 def row_id_values(rows: Positions, hashes: Hashes) -> pa.Array:
-    """The values of `PYSPARK_ROW`."""
     numbers = np.empty((len(rows), 2), ">u8")
     numbers[:, 0] = rows
     numbers[:, 1] = hashes

@@ -201,7 +201,6 @@ class DecisionLog:
     def _store_note(
         self, queues: Sequence[QueueId], decision: Decision, **content_of_kind: object
     ) -> dict[QueueId, int]:
-        """Store a record about a decision in these queues. Returns its offsets."""
         content = {
             "version": _VERSION,
             "query": decision.query,

@@ -98,7 +98,6 @@ class Leases:
 
     @property
     def owes(self) -> bool:
-        """True while acknowledgements wait for a retry."""
         return bool(self._owed)
 
     def renew_due(self) -> None:
