@@ -10,15 +10,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from rocketmq_cli import usage
 from rocketmq_cli.arguments import parse
-from rocketmq_cli.usage import (
-    EXIT_BROKEN_PIPE,
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
-    UsageError,
-    report,
-)
 from rocketmq_wire.errors import RocketMQError
 
 
@@ -35,15 +28,12 @@ def _guarded(run: Callable[[], int]) -> int:
     except BrokenPipeError:
         # Python flushes standard output once more at exit: redirect it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
+        return usage.EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except RocketMQError as error:
-        return _fail(_text_of(error), EXIT_FAILED)
-    except UsageError as error:
-        return _fail(str(error), EXIT_USAGE)
-    except OSError as error:
-        return _fail(str(error), EXIT_FAILED)
+        return usage.EXIT_INTERRUPTED
+    except (RocketMQError, usage.UsageError, OSError) as error:
+        usage.report(_text_of(error) if isinstance(error, RocketMQError) else str(error))
+        return usage.EXIT_USAGE if isinstance(error, usage.UsageError) else usage.EXIT_FAILED
 
 
 def _text_of(error: RocketMQError) -> str:
@@ -57,11 +47,6 @@ def _text_of(error: RocketMQError) -> str:
         return str(error)
     where = f"{loss.queue.topic} --queue {loss.queue.index} --from {max(loss.end, bounds.start)}"
     return f"{error} `rmq tail {where}` continues behind the gap."
-
-
-def _fail(text: str, code: int) -> int:
-    report(text)
-    return code
 
 
 if __name__ == "__main__":

@@ -1,3 +1,1 @@
-"""The verbs of `rmq`, one module each, loaded when the verb is named. Start at `topic` for a plain
-one.
-"""
+"""The verbs of `rmq`, one module each, loaded when named. Start at `topic` for a plain one."""

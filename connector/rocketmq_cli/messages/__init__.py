@@ -1,3 +1,1 @@
-"""Messages on the command line, parsed from lines and printed as lines. Start at `records` for
-reading, at `sending` for writing.
-"""
+"""Messages parsed from lines and printed as lines. Start at `records`, or `sending` to write."""

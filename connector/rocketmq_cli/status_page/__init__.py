@@ -1,3 +1,1 @@
-"""A cluster's status as web pages and as metrics: read only, rendered here, without scripts. Start
-at `web`.
-"""
+"""A cluster's status as web pages and metrics: read only, without scripts. Start at `web`."""

@@ -35,7 +35,6 @@ from rocketmq_wire.grpc.bulk.records import (
     encode_chunk,
     encode_send_outcome,
 )
-from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import (
     LOST_REMARK,
@@ -330,19 +329,14 @@ def _chunk(
     if chunk.ends_range:
         return chunk
     if chunk.end <= asked:
-        return _stuck(wanted.queue, asked, chunk)
+        text = f"a pull of {wanted.queue} at {asked} continues at {chunk.end}"
+        error = BrokerError(ResponseCode.SYSTEM_ERROR, text)
+        return RecordChunk(chunk.start, asked, status=None, range_index=index, error=error)
     if wanted.end is not None and chunk.end > wanted.end:
         # The last pull of a filtered range may have read past the range's end.
         cut = replace(reply, next_begin=wanted.end)
         return chunk_of_reply(cut, start=covered, range_index=index)
     return chunk
-
-
-def _stuck(queue: QueueId, asked: int, chunk: RecordChunk) -> RecordChunk:
-    error = BrokerError(
-        ResponseCode.SYSTEM_ERROR, f"a pull of {queue} at {asked} continues at {chunk.end}"
-    )
-    return RecordChunk(chunk.start, asked, status=None, range_index=chunk.range_index, error=error)
 
 
 async def _refuse(context: Context, error: BrokerError) -> NoReturn:

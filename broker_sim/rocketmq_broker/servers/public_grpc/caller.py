@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rocketmq_broker.engine.core.outcomes import Peer
@@ -33,6 +34,9 @@ class Service:
     lookup: Lookup
     sessions: Sessions
     renewals: Renewals
+    unwritten: set[tuple[str, str, str]] = field(default_factory=set)
+    """Client, group and handle of messages whose reply is being written."""
+    handing_back: set[asyncio.Task[None]] = field(default_factory=set)
     own_port: int = 0
     """The port in routes for clients that do not say how they reached the broker."""
 

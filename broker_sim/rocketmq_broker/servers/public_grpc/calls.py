@@ -16,9 +16,8 @@ from typing import Any, Final
 import grpc
 
 from rocketmq_broker.engine.core.outcomes import Peer
-from rocketmq_broker.servers.public_grpc import members, pulling, routing, sending
+from rocketmq_broker.servers.public_grpc import members, pulling, receiving, routing, sending
 from rocketmq_broker.servers.public_grpc.caller import CLIENT_ID, Caller, Service, identified
-from rocketmq_broker.servers.public_grpc.receiving import Receives
 from rocketmq_broker.servers.public_grpc.renewals import CHECK_SECONDS
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import PublicRefusal, RemoteProtocolError, RocketMQError
@@ -39,7 +38,6 @@ class PublicCalls:
     def __init__(self, service: Service, peer_of: PeerOf) -> None:
         self._service = service
         self._peer_of = peer_of
-        self._receives = Receives()
         self._renewing: asyncio.Task[None] | None = None
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
@@ -53,15 +51,15 @@ class PublicCalls:
             "SendMessage": sending.send,
             "EndTransaction": sending.end_transaction,
             "RecallMessage": sending.recall,
-            "AckMessage": self._receives.ack,
-            "ChangeInvisibleDuration": self._receives.change,
-            "ForwardMessageToDeadLetterQueue": self._receives.forward,
+            "AckMessage": receiving.ack,
+            "ChangeInvisibleDuration": receiving.change,
+            "ForwardMessageToDeadLetterQueue": receiving.forward,
             "UpdateOffset": pulling.update,
             "GetOffset": pulling.get,
             "QueryOffset": pulling.query,
         }
         streams: Mapping[str, _Stream] = {
-            "ReceiveMessage": self._receives.receive,
+            "ReceiveMessage": receiving.receive,
             "PullMessage": pulling.pull,
         }
         found = {

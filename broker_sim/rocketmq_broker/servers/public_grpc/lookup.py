@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rocketmq_broker.engine.engine import Engine
-from rocketmq_wire.grpc.public.messages import DELAY, FIFO, LITE, NORMAL, PRIORITY, TRANSACTION
+from rocketmq_wire.grpc.public.messages import (
+    DELAY,
+    FIFO,
+    MESSAGE_TYPE_NAMES,
+    NORMAL,
+    TRANSACTION,
+)
 from rocketmq_wire.model import TopicConfig
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
-_TYPES: Final = {
-    "NORMAL": (NORMAL,),
-    "FIFO": (FIFO,),
-    "DELAY": (DELAY,),
-    "TRANSACTION": (TRANSACTION,),
-    "MIXED": (NORMAL, FIFO, DELAY, TRANSACTION),
-    "LITE": (LITE,),
-    "PRIORITY": (PRIORITY,),
-}
 _ANY: Final = (NORMAL, FIFO, DELAY, TRANSACTION)
+_TYPES: Final = {name: (kind,) for kind, name in MESSAGE_TYPE_NAMES.items()} | {"MIXED": _ANY}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Receives of the public service: pops, acknowledgements, invisible times, dead letters."""
+"""ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue."""
 
 from __future__ import annotations
 
@@ -73,143 +73,140 @@ _HAND_BACK_MS: Final = 1_000
 _NUMBERS: Final = re.compile(r"\d{1,6}")
 
 
-class Receives:
-    """ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue."""
+# --- receive ------------------------------------------------------------------------------
 
-    def __init__(self) -> None:
-        self._unwritten: set[tuple[str, str, str]] = set()
-        """Client, group and handle of messages whose reply is being written."""
-        self._handing_back: set[asyncio.Task[None]] = set()
 
-    # --- receive ------------------------------------------------------------------------------
-
-    async def receive(self, caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
-        """The frames of the reply: a status, messages, the time of their delivery."""
-        session = caller.service.sessions.find(caller.client_id)
-        if session is None:
-            raise PublicRefusal(
-                PublicCode.INTERNAL_SERVER_ERROR,
-                f"settings is null for client {caller.client_id}: open Telemetry first",
-            )
-        name = topic_named(request.message_queue.topic)
-        group = group_named(request.group)
-        config = require_topic(caller, name)
-        known = caller.service.lookup.group(group)
-        pop = PopMessages(
-            group,
-            QueueId(name, caller.service.lookup.broker_name, ANY_QUEUE),
-            # As in the proxy, a wrong size gets fewer messages, and no refusal.
-            min(max(request.batch_size, 1), LIMITS.receive_count_max),
-            _invisible_ms(request),
-            poll_ms=_poll_ms(caller, request, session.settings),
-            born_ms=caller.now_ms,
-            init_mode=InitMode.MAX,
-            subscription=subscription_of(request.filter_expression),
-            is_orderly=known.is_fifo,
-            attempt_id=request.attempt_id,
+async def receive(caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
+    """The frames of the reply: a status, messages, the time of their delivery."""
+    session = caller.service.sessions.find(caller.client_id)
+    if session is None:
+        raise PublicRefusal(
+            PublicCode.INTERNAL_SERVER_ERROR,
+            f"settings is null for client {caller.client_id}: open Telemetry first",
         )
-        reply = await _pop(caller, pop, config)
-        if reply.status is PopStatus.POLLING_FULL:
-            raise PublicRefusal(PublicCode.TOO_MANY_REQUESTS, "polling full")
-        handed = await _deliveries(caller, pop, reply, known.attempts_max)
-        frame = public.message_class("ReceiveMessageResponse")
-        found = PublicCode.OK if handed else PublicCode.MESSAGE_NOT_FOUND
-        last = frame()
-        put_timestamp(last.delivery_timestamp, reply.pop_ms or caller.now_ms)
-        keys = [(caller.client_id, group, text) for text in handed]
-        self._unwritten.update(keys)
-        if request.auto_renew:
-            for text in handed:
-                caller.service.renewals.add(caller.client_id, group, name, text)
-        try:
-            yield frame(status=make_status(found, "OK" if handed else "no new message"))
-            for message in handed.values():
-                yield frame(message=message)
-            yield last
-            self._unwritten.difference_update(keys)
-        finally:
-            # The client may have cancelled, or its connection may have broken. Clients use only a
-            # whole reply, so the messages that were written are handed back, too.
-            for text in handed:
-                if (caller.client_id, group, text) in self._unwritten:
-                    work = asyncio.create_task(self._hand_back(caller, group, name, text))
-                    self._handing_back.add(work)
-                    work.add_done_callback(self._handing_back.discard)
+    name = topic_named(request.message_queue.topic)
+    group = group_named(request.group)
+    config = require_topic(caller, name)
+    known = caller.service.lookup.group(group)
+    pop = PopMessages(
+        group,
+        QueueId(name, caller.service.lookup.broker_name, ANY_QUEUE),
+        # As in the proxy, a wrong size gets fewer messages, and no refusal.
+        min(max(request.batch_size, 1), LIMITS.receive_count_max),
+        _invisible_ms(request),
+        poll_ms=_poll_ms(caller, request, session.settings),
+        born_ms=caller.now_ms,
+        init_mode=InitMode.MAX,
+        subscription=subscription_of(request.filter_expression),
+        is_orderly=known.is_fifo,
+        attempt_id=request.attempt_id,
+    )
+    reply = await _pop(caller, pop, config)
+    if reply.status is PopStatus.POLLING_FULL:
+        raise PublicRefusal(PublicCode.TOO_MANY_REQUESTS, "polling full")
+    handed = await _deliveries(caller, pop, reply, known.attempts_max)
+    frame = public.message_class("ReceiveMessageResponse")
+    found = PublicCode.OK if handed else PublicCode.MESSAGE_NOT_FOUND
+    last = frame()
+    put_timestamp(last.delivery_timestamp, reply.pop_ms or caller.now_ms)
+    keys = [(caller.client_id, group, text) for text in handed]
+    caller.service.unwritten.update(keys)
+    if request.auto_renew:
+        for text in handed:
+            caller.service.renewals.add(caller.client_id, group, name, text)
+    try:
+        yield frame(status=make_status(found, "OK" if handed else "no new message"))
+        for message in handed.values():
+            yield frame(message=message)
+        yield last
+        caller.service.unwritten.difference_update(keys)
+    finally:
+        # The client may have cancelled, or its connection may have broken. Clients use only a
+        # whole reply, so the messages that were written are handed back, too.
+        for text in handed:
+            if (caller.client_id, group, text) in caller.service.unwritten:
+                work = asyncio.create_task(_hand_back(caller, group, name, text))
+                caller.service.handing_back.add(work)
+                work.add_done_callback(caller.service.handing_back.discard)
 
-    async def _hand_back(self, caller: Caller, group: str, topic: str, text: str) -> None:
-        """Make a popped message visible soon that never reached its client."""
-        handle = await caller.service.renewals.current(caller.client_id, group, text)
-        if (caller.client_id, group, text) not in self._unwritten:
-            return  # The message did reach its client, which has decided about it meanwhile.
-        self._forget(caller, group, text)
+
+async def _hand_back(caller: Caller, group: str, topic: str, text: str) -> None:
+    """Make a popped message visible soon that never reached its client."""
+    handle = await caller.service.renewals.current(caller.client_id, group, text)
+    if (caller.client_id, group, text) not in caller.service.unwritten:
+        return  # The message did reach its client, which has decided about it meanwhile.
+    _forget(caller, group, text)
+    try:
+        await caller.ask(change_of(group, topic, handle, _HAND_BACK_MS))
+    except RocketMQError as error:
+        _LOG.warning("group=%s: a message comes again only later: %s", group, error)
+
+
+# --- decisions about a message ------------------------------------------------------------
+
+
+async def ack(caller: Caller, request: Any) -> Any:
+    """Acknowledge messages; each has a status of its own."""
+    topic, group = topic_named(request.topic), group_named(request.group)
+    if not request.entries:
+        raise PublicRefusal(PublicCode.BAD_REQUEST, "nothing to acknowledge")
+    reply = public.message_class("AckMessageResponse")()
+    for entry in request.entries:
+        result = reply.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
         try:
-            await caller.ask(change_of(group, topic, handle, _HAND_BACK_MS))
+            _refuse_lite_topic(entry)
+            handle = await _current(caller, group, entry.receipt_handle)
+            await caller.ask(ack_of(group, topic, handle))
+            status = make_status(PublicCode.OK)
         except RocketMQError as error:
-            _LOG.warning("group=%s: a message comes again only later: %s", group, error)
+            status = status_of(_of_handle(error))
+        result.status.CopyFrom(status)
+        _forget(caller, group, entry.receipt_handle)
+    reply.status.CopyFrom(common_status([entry.status for entry in reply.entries]))
+    return reply
 
-    # --- decisions about a message ------------------------------------------------------------
 
-    async def ack(self, caller: Caller, request: Any) -> Any:
-        """Acknowledge messages; each has a status of its own."""
-        topic, group = topic_named(request.topic), group_named(request.group)
-        if not request.entries:
-            raise PublicRefusal(PublicCode.BAD_REQUEST, "nothing to acknowledge")
-        reply = public.message_class("AckMessageResponse")()
-        for entry in request.entries:
-            result = reply.entries.add(
-                message_id=entry.message_id, receipt_handle=entry.receipt_handle
-            )
-            try:
-                _refuse_lite_topic(entry)
-                handle = await _current(caller, group, entry.receipt_handle)
-                await caller.ask(ack_of(group, topic, handle))
-                status = make_status(PublicCode.OK)
-            except RocketMQError as error:
-                status = status_of(_of_handle(error))
-            result.status.CopyFrom(status)
-            self._forget(caller, group, entry.receipt_handle)
-        reply.status.CopyFrom(common_status([entry.status for entry in reply.entries]))
-        return reply
+async def change(caller: Caller, request: Any) -> Any:
+    """Change the time of a message's next delivery; the reply has its new handle."""
+    topic, group = topic_named(request.topic), group_named(request.group)
+    invisible_ms = milliseconds(request.invisible_duration)
+    if not 0 <= invisible_ms <= LIMITS.invisible_ms_max:
+        raise PublicRefusal(
+            PublicCode.ILLEGAL_INVISIBLE_TIME,
+            f"the invisible time must be 0 to {LIMITS.invisible_ms_max} ms",
+        )
+    _refuse_lite_topic(request)
+    handle = await _current(caller, group, request.receipt_handle)
+    _forget(caller, group, request.receipt_handle)
+    try:
+        changed = await caller.ask(change_of(group, topic, handle, invisible_ms))
+    except RocketMQError as error:
+        raise _of_handle(error) from error
+    following = changed.handle_after(ReceiptHandle.parse(handle))
+    return ok_reply("ChangeInvisibleDuration", receipt_handle=following.text())
 
-    async def change(self, caller: Caller, request: Any) -> Any:
-        """Change the time of a message's next delivery; the reply has its new handle."""
-        topic, group = topic_named(request.topic), group_named(request.group)
-        invisible_ms = milliseconds(request.invisible_duration)
-        if not 0 <= invisible_ms <= LIMITS.invisible_ms_max:
-            raise PublicRefusal(
-                PublicCode.ILLEGAL_INVISIBLE_TIME,
-                f"the invisible time must be 0 to {LIMITS.invisible_ms_max} ms",
-            )
-        _refuse_lite_topic(request)
-        handle = await _current(caller, group, request.receipt_handle)
-        self._forget(caller, group, request.receipt_handle)
-        try:
-            changed = await caller.ask(change_of(group, topic, handle, invisible_ms))
-        except RocketMQError as error:
-            raise _of_handle(error) from error
-        following = changed.handle_after(ReceiptHandle.parse(handle))
-        return ok_reply("ChangeInvisibleDuration", receipt_handle=following.text())
 
-    async def forward(self, caller: Caller, request: Any) -> Any:
-        """Send a message that cannot be consumed to the group's dead letters."""
-        topic, group = topic_named(request.topic), group_named(request.group)
-        _refuse_lite_topic(request)
-        handle = await _current(caller, group, request.receipt_handle)
-        self._forget(caller, group, request.receipt_handle)
-        position = ReceiptHandle.parse(handle).position
-        if position is None or position < 0:
-            raise PublicRefusal(
-                PublicCode.INVALID_RECEIPT_HANDLE,
-                "the receipt handle lacks the position of the message",
-            )
-        await caller.ask(SendBack(group, position, _DEAD_LETTER, request.message_id, topic))
-        await caller.ask(ack_of(group, topic, handle))
-        return ok_reply("ForwardMessageToDeadLetterQueue")
+async def forward(caller: Caller, request: Any) -> Any:
+    """Send a message that cannot be consumed to the group's dead letters."""
+    topic, group = topic_named(request.topic), group_named(request.group)
+    _refuse_lite_topic(request)
+    handle = await _current(caller, group, request.receipt_handle)
+    _forget(caller, group, request.receipt_handle)
+    position = ReceiptHandle.parse(handle).position
+    if position is None or position < 0:
+        raise PublicRefusal(
+            PublicCode.INVALID_RECEIPT_HANDLE,
+            "the receipt handle lacks the position of the message",
+        )
+    await caller.ask(SendBack(group, position, _DEAD_LETTER, request.message_id, topic))
+    await caller.ask(ack_of(group, topic, handle))
+    return ok_reply("ForwardMessageToDeadLetterQueue")
 
-    def _forget(self, caller: Caller, group: str, text: str) -> None:
-        """Stop renewing and handing back a message about which a decision was made."""
-        caller.service.renewals.remove(caller.client_id, group, text)
-        self._unwritten.discard((caller.client_id, group, text))
+
+def _forget(caller: Caller, group: str, text: str) -> None:
+    """Stop renewing and handing back a message about which a decision was made."""
+    caller.service.renewals.remove(caller.client_id, group, text)
+    caller.service.unwritten.discard((caller.client_id, group, text))
 
 
 async def _pop(caller: Caller, pop: PopMessages, config: TopicConfig) -> PopReply:

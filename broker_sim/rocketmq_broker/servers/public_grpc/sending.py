@@ -11,17 +11,7 @@ from rocketmq_broker.servers.public_grpc.lookup import LIMITS, accepted_types
 from rocketmq_broker.servers.public_grpc.routing import lite_refusal, require_topic, topic_named
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import LocalProtocolError, PublicRefusal, RocketMQError
-from rocketmq_wire.grpc.public.messages import (
-    DELAY,
-    FIFO,
-    LITE,
-    MESSAGE_TYPE_NAMES,
-    PRIORITY,
-    SYSTEM_PROPERTIES,
-    TRANSACTION,
-    milliseconds,
-    outgoing_of,
-)
+from rocketmq_wire.grpc.public import messages as wire
 from rocketmq_wire.grpc.public.status import code_of_send, make_status, status_of
 from rocketmq_wire.hashes import consistent_hash, java_hash
 from rocketmq_wire.model import PERMISSION_WRITE, QueueId, TopicConfig
@@ -64,7 +54,7 @@ def _queue_of(
     caller: Caller, config: TopicConfig, messages: Sequence[Any], message: Any
 ) -> QueueId:
     index = ANY_QUEUE
-    if message.system_properties.message_type == PRIORITY:
+    if message.system_properties.message_type == wire.PRIORITY:
         # Each priority has a queue; receives try the highest one first.
         priority = message.system_properties.priority
         index = min(max(priority, 0), config.write_queue_count - 1)
@@ -77,7 +67,7 @@ def _queue_of(
 
 async def _send_one(caller: Caller, queue: QueueId, message: Any) -> Any:
     entry = public.message_class("SendResultEntry")()
-    outgoing = outgoing_of(message, topic=queue.topic, now_ms=caller.now_ms)
+    outgoing = wire.outgoing_of(message, topic=queue.topic, now_ms=caller.now_ms)
     try:
         sent = await caller.ask(
             SendMessage(
@@ -97,7 +87,7 @@ async def _send_one(caller: Caller, queue: QueueId, message: Any) -> Any:
         return entry
     entry.message_id = message.system_properties.message_id
     entry.offset = sent.start
-    if message.system_properties.message_type == TRANSACTION:
+    if message.system_properties.message_type == wire.TRANSACTION:
         entry.transaction_id = sent.transaction_id or entry.message_id
     if sent.recall_handle is not None:
         entry.recall_handle = sent.recall_handle
@@ -162,7 +152,7 @@ def check_message(message: Any, accepted: tuple[int, ...], *, now_ms: int) -> No
         _check_text("a key", key, PublicCode.ILLEGAL_MESSAGE_KEY)
     if system.HasField("message_group"):
         _check_group(system.message_group)
-    if system.message_type == LITE or system.lite_topic:
+    if system.message_type == wire.LITE or system.lite_topic:
         raise lite_refusal(f"a message of lite topic {system.lite_topic[:80]!r}")
     _check_user_properties(message)
     if not system.message_id.strip():
@@ -211,7 +201,7 @@ def _check_user_properties(message: Any) -> None:
         )
     size = len(system.tag.encode()) + sum(len(key.encode()) for key in system.keys)
     for name, value in properties.items():
-        if name in SYSTEM_PROPERTIES:
+        if name in wire.SYSTEM_PROPERTIES:
             raise PublicRefusal(
                 PublicCode.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}"
             )
@@ -230,34 +220,34 @@ def _check_user_properties(message: Any) -> None:
 
 def _check_type(system: Any, accepted: tuple[int, ...]) -> None:
     kind = system.message_type
-    name = MESSAGE_TYPE_NAMES.get(kind)
+    name = wire.MESSAGE_TYPE_NAMES.get(kind)
     has_property = {
-        FIFO: system.HasField("message_group"),
-        DELAY: system.HasField("delivery_timestamp"),
-        PRIORITY: system.HasField("priority"),
+        wire.FIFO: system.HasField("message_group"),
+        wire.DELAY: system.HasField("delivery_timestamp"),
+        wire.PRIORITY: system.HasField("priority"),
     }
     conflict = None
     if name is None:
         conflict = f"message type {kind} is not one"
     elif not has_property.get(kind, True):
         conflict = f"a message of type {name} lacks the property that makes it one"
-    elif kind == TRANSACTION and (has_property[FIFO] or has_property[DELAY]):
+    elif kind == wire.TRANSACTION and (has_property[wire.FIFO] or has_property[wire.DELAY]):
         conflict = "a transactional message can have neither a group nor a time of delivery"
     elif kind not in accepted:
-        takes = ", ".join(MESSAGE_TYPE_NAMES[one] for one in accepted)
+        takes = ", ".join(wire.MESSAGE_TYPE_NAMES[one] for one in accepted)
         conflict = f"the topic takes messages of type {takes}, not {name}"
     if conflict is not None:
         raise PublicRefusal(PublicCode.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, conflict)
 
 
 def _check_times(system: Any, now_ms: int) -> None:
-    delay_ms = milliseconds(system.delivery_timestamp) - now_ms
+    delay_ms = wire.milliseconds(system.delivery_timestamp) - now_ms
     if system.HasField("delivery_timestamp") and delay_ms > LIMITS.delay_ms_max:
         raise PublicRefusal(
             PublicCode.ILLEGAL_DELIVERY_TIME,
             f"the time of delivery is {delay_ms} ms away, more than {LIMITS.delay_ms_max}",
         )
-    wait_ms = milliseconds(system.orphaned_transaction_recovery_duration)
+    wait_ms = wire.milliseconds(system.orphaned_transaction_recovery_duration)
     if wait_ms > LIMITS.recovery_ms_max:
         raise PublicRefusal(
             PublicCode.BAD_REQUEST,

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from rocketmq_broker.servers.public_grpc import receiving
 from rocketmq_broker.servers.public_grpc.caller import Caller, Service
 from rocketmq_broker.servers.public_grpc.lookup import Lookup
-from rocketmq_broker.servers.public_grpc.receiving import Receives
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
 from rocketmq_broker.servers.shell.shell import EngineShell, now_ms
@@ -59,7 +59,6 @@ class Receiving:
         self.renewals = Renewals()
         lookup = Lookup(self.engine.engine, BROKER, "")
         self.shared = Service(cast(Any, self), None, lookup, sessions, self.renewals)
-        self.receives = Receives()
 
     async def ask(self, request, peer):
         del peer
@@ -76,7 +75,7 @@ class Receiving:
         )
         if not request.auto_renew:
             put_duration(request.invisible_duration, 600_000)
-        return self.receives.receive(self.caller, request)
+        return receiving.receive(self.caller, request)
 
     async def ack(self, message):
         entry = public.message_class("AckMessageEntry")(
@@ -85,7 +84,7 @@ class Receiving:
         request = public.message_class("AckMessageRequest")(
             group=resource(GROUP), topic=resource(TOPIC), entries=[entry]
         )
-        reply = await self.receives.ack(self.caller, request)
+        reply = await receiving.ack(self.caller, request)
         assert reply.status.code == PublicCode.OK
 
     async def bodies_after(self, milliseconds):
