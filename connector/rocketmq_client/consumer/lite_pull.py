@@ -135,7 +135,7 @@ class LitePullConsumer(ActiveConsumer):
 
         The thread calls `on_done` once, with the messages or the error.
         """
-        self._running()
+        io = self._running().io
 
         def poll() -> None:
             result: list[ReceivedMessage] | RocketMQError
@@ -146,7 +146,7 @@ class LitePullConsumer(ActiveConsumer):
             on_done(result)
 
         if self._pollers is None:
-            self._pollers = ConsumePool(f"rocketmq-poll-{self.group}", 1)
+            self._pollers = ConsumePool(f"rocketmq-poll-{self.group}", 1, io)
         if not self._pollers.put(poll):
             on_done(self._state_error())
 

@@ -17,7 +17,7 @@ import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from rocketmq_client.cluster import Cluster
@@ -49,29 +49,23 @@ class PoppedRecords:
     reply: pop.PopReply
 
 
+@dataclass(eq=False)
 class PopConsumer:
     """Pops one topic for one group, in one thread at a time; every call has a time limit."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        group: str,
-        topic: str,
-        *,
-        subscription: Subscription | None = None,
-        invisible_ms: int = 60_000,
-        init_mode: pop.InitMode = pop.InitMode.MIN,
-        route_ms: int = 30_000,
-    ) -> None:
-        """`route_ms` is the period of the topic's route refresh."""
-        self._cluster = cluster
-        self._group = group
-        self._topic = topic
-        self._subscription = subscription or Subscription()
-        self._tags = tags_of(self._subscription)
-        self.invisible_ms = invisible_ms
-        self._init_mode = init_mode
-        self._route_ms = route_ms
+    cluster: Cluster
+    group: str
+    topic: str
+    _: KW_ONLY
+    subscription: Subscription | None = None
+    invisible_ms: int = 60_000
+    init_mode: pop.InitMode = pop.InitMode.MIN
+    route_ms: int = 30_000
+    """The period of the topic's route refresh."""
+
+    def __post_init__(self) -> None:
+        self._wanted = self.subscription or Subscription()
+        self._tags = tags_of(self._wanted)
         self._brokers: tuple[str, ...] = ()
         self._brokers_due_ms = 0
         self._rotation = itertools.count()
@@ -88,7 +82,7 @@ class PopConsumer:
 
     def __exit__(self, *_: object) -> None:
         for error in self.close():
-            _LOG.warning("topic=%s: a message could not be handed back: %s", self._topic, error)
+            _LOG.warning("topic=%s: a message could not be handed back: %s", self.topic, error)
 
     def close(self) -> list[RocketMQError]:
         """Hand back the messages that were neither acknowledged nor deferred; returns errors."""
@@ -105,7 +99,7 @@ class PopConsumer:
         if found is None:
             return []
         wanted, unwanted = popped_messages(
-            found.reply, broker=found.broker, topic=self._topic, tags=self._tags
+            found.reply, broker=found.broker, topic=self.topic, tags=self._tags
         )
         if unwanted:
             self.ack(unwanted)
@@ -137,9 +131,9 @@ class PopConsumer:
             by_broker[handle.broker].append(handle)
         if not self._has_batches:
             return self._ack_singly(handle for some in by_broker.values() for handle in some)
-        pairs = {b: [(self._topic, handle) for handle in some] for b, some in by_broker.items()}
+        pairs = {b: [(self.topic, handle) for handle in some] for b, some in by_broker.items()}
         requests = [
-            (broker, pop.AckMessages(broker, pop.ack_spans(self._group, some)))
+            (broker, pop.AckMessages(broker, pop.ack_spans(self.group, some)))
             for broker, some in pairs.items()
         ]
         errors = []
@@ -173,7 +167,7 @@ class PopConsumer:
         for handle in handles:
             self._open.pop(handle, None)
         requests: list[tuple[str, pop.ChangeInvisibleTime]] = [
-            (one.broker, pop.change_of(self._group, self._topic, one.text(), invisible_ms))
+            (one.broker, pop.change_of(self.group, self.topic, one.text(), invisible_ms))
             for one in handles
         ]
         return [
@@ -218,28 +212,28 @@ class PopConsumer:
 
     def _pop(self, broker: str, count_max: int, wait_ms: int) -> PoppedRecords | None:
         request = pop.PopMessages(
-            group=self._group,
-            queue=QueueId(self._topic, broker, pop.ANY_QUEUE),
+            group=self.group,
+            queue=QueueId(self.topic, broker, pop.ANY_QUEUE),
             count_max=min(count_max, pop.POP_COUNT_MAX),
             invisible_ms=self.invisible_ms,
             poll_ms=wait_ms,
-            init_mode=self._init_mode,
-            subscription=self._subscription,
+            init_mode=self.init_mode,
+            subscription=self._wanted,
         )
-        timeout_ms = self._cluster.settings.request_timeout_ms + wait_ms
+        timeout_ms = self.cluster.settings.request_timeout_ms + wait_ms
         if wait_ms:
             timeout_ms += _GRACE_MS
-        (reply,) = self._cluster.transport.call_many([(broker, request)], timeout_ms=timeout_ms)
+        (reply,) = self.cluster.transport.call_many([(broker, request)], timeout_ms=timeout_ms)
         if not isinstance(reply, pop.PopReply):
             raise _error_of(reply)
         if reply.status is not pop.PopStatus.FOUND or not reply.records:
             return None
         records = reply.records[0] if len(reply.records) == 1 else b"".join(reply.records)
-        return PoppedRecords(self._topic, broker, bytes(records), reply.handles(broker), reply)
+        return PoppedRecords(self.topic, broker, bytes(records), reply.handles(broker), reply)
 
     def _ack_singly(self, handles: Iterable[ReceiptHandle]) -> list[RocketMQError]:
         requests: list[tuple[str, pop.AckMessage]] = [
-            (one.broker, pop.ack_of(self._group, self._topic, one.text())) for one in handles
+            (one.broker, pop.ack_of(self.group, self.topic, one.text())) for one in handles
         ]
         return [reply for reply in self._ask(requests) if isinstance(reply, RocketMQError)]
 
@@ -248,18 +242,18 @@ class PopConsumer:
     ) -> Sequence[Reply | RocketMQError]:
         if not requests:
             return ()
-        timeout_ms = self._cluster.settings.request_timeout_ms
-        return self._cluster.transport.call_many(requests, timeout_ms=timeout_ms)
+        timeout_ms = self.cluster.settings.request_timeout_ms
+        return self.cluster.transport.call_many(requests, timeout_ms=timeout_ms)
 
     def _masters(self) -> tuple[str, ...]:
         """The topic's brokers with a master: only masters serve pops."""
         time_ms = now_ms()
         if not self._brokers or time_ms >= self._brokers_due_ms:
-            route = self._cluster.route(self._topic)
+            route = self.cluster.route(self.topic)
             masters = {one.name for one in route.brokers if MASTER_ID in one.addresses}
-            readable = {queue.broker for queue in route.readable_queues(self._topic)}
+            readable = {queue.broker for queue in route.readable_queues(self.topic)}
             self._brokers = tuple(sorted(masters & readable))
-            self._brokers_due_ms = time_ms + self._route_ms
+            self._brokers_due_ms = time_ms + self.route_ms
         return self._brokers
 
 

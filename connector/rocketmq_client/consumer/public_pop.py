@@ -12,7 +12,7 @@ import os
 import platform
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from rocketmq_client.consumer.common.io_thread import now_ms
@@ -67,23 +67,18 @@ class _Receive:
         return self.pending.is_done and self.pending.error is None
 
 
+@dataclass(eq=False)
 class PublicPopConsumer:
     """One topic of a client, with the methods of `PopConsumer` for records."""
 
-    def __init__(
-        self,
-        client: PublicPopClient,
-        topic: str,
-        *,
-        subscription: Subscription | None = None,
-        invisible_ms: int = 60_000,
-        route_ms: int = 30_000,
-    ) -> None:
-        self._client = client
-        self._topic = topic
-        self._subscription = subscription or Subscription()
-        self._invisible_ms = invisible_ms
-        self._route_ms = route_ms
+    client: PublicPopClient
+    topic: str
+    _: KW_ONLY
+    subscription: Subscription | None = None
+    invisible_ms: int = 60_000
+    route_ms: int = 30_000
+
+    def __post_init__(self) -> None:
         self._queues: dict[str, bytes] = {}
         self._route_due_ms = 0
         self._receives: dict[str, _Receive] = {}
@@ -123,9 +118,9 @@ class PublicPopConsumer:
     def ack_handles(self, handles: Iterable[ReceiptHandle]) -> list[RocketMQError]:
         """Acknowledge messages; returns errors. The broker redelivers the other messages."""
         wanted = list(handles)
-        group, size = self._client.group, _ACKS_MAX
+        group, size = self.client.group, _ACKS_MAX
         requests = [
-            pops.acks(group, self._topic, wanted[first : first + size])
+            pops.acks(group, self.topic, wanted[first : first + size])
             for first in range(0, len(wanted), size)
         ]
         errors: list[RocketMQError] = []
@@ -137,8 +132,8 @@ class PublicPopConsumer:
         self, handles: Sequence[ReceiptHandle], invisible_ms: int
     ) -> list[ReceiptHandle | RocketMQError]:
         """Defer messages; returns each one's new handle or error. Old handles become invalid."""
-        group = self._client.group
-        requests = [pops.change(group, self._topic, one, invisible_ms) for one in handles]
+        group = self.client.group
+        requests = [pops.change(group, self.topic, one, invisible_ms) for one in handles]
         return [
             answer if isinstance(answer, RocketMQError) else _handle_of(answer)
             for answer in self._ask("ChangeInvisibleDuration", requests)
@@ -146,47 +141,47 @@ class PublicPopConsumer:
 
     def close(self) -> None:
         """Hand back messages that arrived and were not returned. The client stays open."""
-        self._client.channel.turn(0)
+        self.client.channel.turn(0)
         arrived: list[ReceiptHandle] = []
         for receive in self._receives.values():
             if receive.has_arrived:
                 try:
-                    arrived += pops.received(self._topic, receive.pending.frames)[1]
+                    arrived += pops.received(self.topic, receive.pending.frames)[1]
                 except RocketMQError as error:
-                    _LOG.warning("topic=%s: a receive ended with %s", self._topic, error)
+                    _LOG.warning("topic=%s: a receive ended with %s", self.topic, error)
         self._receives.clear()
         self.change_handles(arrived, AT_ONCE_MS)
 
     def _ask(self, name: str, requests: Sequence[bytes]) -> list[bytes | RocketMQError]:
-        timeout_ms = self._client.settings.request_timeout_ms
-        return self._client.channel.call_many(name, requests, timeout_ms=timeout_ms)
+        timeout_ms = self.client.settings.request_timeout_ms
+        return self.client.channel.call_many(name, requests, timeout_ms=timeout_ms)
 
     def _refresh_route(self) -> None:
         """Ask for the topic's brokers once per period."""
         if self._queues and now_ms() < self._route_due_ms:
             return
-        channel = self._client.channel
-        timeout_ms = self._client.settings.request_timeout_ms
-        request = pops.route_query(self._topic, channel.address)
+        channel = self.client.channel
+        timeout_ms = self.client.settings.request_timeout_ms
+        request = pops.route_query(self.topic, channel.address)
         answer = channel.call("QueryRoute", request, timeout_ms=timeout_ms)
-        self._queues = dict(pops.brokers_of(self._topic, answer))
-        self._route_due_ms = now_ms() + self._route_ms
+        self._queues = dict(pops.brokers_of(self.topic, answer))
+        self._route_due_ms = now_ms() + self.route_ms
 
     def _begin(self, broker: str, queue: bytes, count_max: int) -> None:
         request = pops.receive(
-            self._client.group,
+            self.client.group,
             queue,
-            self._subscription,
+            self.subscription or Subscription(),
             count_max=min(count_max, POP_COUNT_MAX),
-            invisible_ms=self._invisible_ms,
+            invisible_ms=self.invisible_ms,
         )
         timeout_ms = pops.POLL_MS + _GRACE_MS
-        pending = self._client.channel.start("ReceiveMessage", request, timeout_ms)
+        pending = self.client.channel.start("ReceiveMessage", request, timeout_ms)
         self._receives[broker] = _Receive(pending, now_ms(), now_ms())
 
     def _read(self, wait_ms: int) -> None:
         began_ms = now_ms()
-        self._client.channel.turn(min(wait_ms, _READ_MS_MAX))
+        self.client.channel.turn(min(wait_ms, _READ_MS_MAX))
         for receive in self._receives.values():
             # Messages are invisible from the arrival of the first one on.
             if not receive.pending.is_done and not receive.pending.frames:
@@ -206,25 +201,25 @@ class PublicPopConsumer:
             if pending.error is not None:
                 raise pending.error
             try:
-                records, handles = pops.received(self._topic, pending.frames)
+                records, handles = pops.received(self.topic, pending.frames)
             except BrokerError as error:
                 if error.code != ResponseCode.SYSTEM_ERROR or self._has_resent_settings:
                     raise
                 # The server may have lost our settings: the next call sends them again.
                 self._has_resent_settings = True
-                self._client.channel.forget()
+                self.client.channel.forget()
                 arrived = {b: one for b, one in self._receives.items() if one.has_arrived}
                 self._receives = arrived
                 return None
             self._has_resent_settings = False
-            if handles and now_ms() - receive.unseen_ms > self._invisible_ms * _UNREAD_SHARE_MAX:
+            if handles and now_ms() - receive.unseen_ms > self.invisible_ms * _UNREAD_SHARE_MAX:
                 # No call has read for long, and other consumers may have these messages by now.
                 unread = plural(len(handles), "message")
-                _LOG.info("topic=%s: %s waited unread for too long", self._topic, unread)
+                _LOG.info("topic=%s: %s waited unread for too long", self.topic, unread)
                 self.change_handles(handles, AT_ONCE_MS)
             elif handles:
                 reply = PopReply(PopStatus.FOUND)
-                return PoppedRecords(self._topic, broker, records, handles, reply)
+                return PoppedRecords(self.topic, broker, records, handles, reply)
         return None
 
 

@@ -76,7 +76,9 @@ class PushConsumer(GroupConsumer):
         either = orderly_listener if listener is None else listener
         assert either is not None
         self._is_orderly = listener is None
-        self._calls = ListenerCalls(self.settings, either, hooks, is_orderly=self._is_orderly)
+        self._calls = ListenerCalls(
+            self.settings, either, tuple(hooks), is_orderly=self._is_orderly
+        )
         self._counts = self._calls.counts
         self._pop_settings = pop
         self._pops: PopPuller | None = None
@@ -137,7 +139,7 @@ class PushConsumer(GroupConsumer):
         # As in Java's client, the first commit comes a period later than the others.
         self._persist_due_ms += settings.persist_ms
         # Threads begin after the start, so that a failed one leaves none.
-        self._pool = ConsumePool(f"rocketmq-consume-{settings.group}", 0)
+        self._pool = ConsumePool(f"rocketmq-consume-{settings.group}", 0, io)
         self._puller = QueuePuller(
             io,
             settings,

@@ -36,7 +36,7 @@ from rocketmq_client.consumer.consuming.listener_calls import (
     send_back,
     split_outcome,
 )
-from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
+from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 
 _LOG = logging.getLogger(__name__)
@@ -61,7 +61,6 @@ class Consumption(ABC):
     def __post_init__(self) -> None:
         self.settings = self.calls.settings
         self.counts = self.calls.counts
-        self._submitter = Submitter(self.pool, self.io)
         self._is_stopping = False
 
     @abstractmethod
@@ -109,7 +108,7 @@ class ConcurrentConsumption(Consumption):
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         size = self.settings.consume_batch_size
         for start in range(0, len(messages), size):
-            self._submitter.put(partial(self.consume, owned, messages[start : start + size]))
+            self.pool.submit(partial(self.consume, owned, messages[start : start + size]))
 
     def consume(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         """Consume one batch, in a thread of the pool."""
@@ -185,7 +184,7 @@ class ConcurrentConsumption(Consumption):
     def _retry_here(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         for message in messages:
             message.reconsume_times += 1
-        self._submitter.later(partial(self.consume, owned, messages), LOCAL_RETRY_MS)
+        self.pool.later(partial(self.consume, owned, messages), LOCAL_RETRY_MS)
 
 
 class OrderlyConsumption(Consumption):
@@ -196,7 +195,7 @@ class OrderlyConsumption(Consumption):
             if owned.is_consuming:
                 return
             owned.is_consuming = True
-        self._submitter.put(partial(self._consume, owned))
+        self.pool.submit(partial(self._consume, owned))
 
     def _consume(self, owned: OwnedQueue) -> None:
         """Consume until the queue is empty or lost, or its thread is for other queues."""
@@ -210,7 +209,7 @@ class OrderlyConsumption(Consumption):
                         return
                     pause_ms = self._consume_batch(owned, batch)
                 if pause_ms:
-                    self._submitter.later(partial(self._consume, owned), pause_ms)
+                    self.pool.later(partial(self._consume, owned), pause_ms)
                     return
 
     def _pause_before_batch(self, owned: OwnedQueue, end_ms: int) -> int:

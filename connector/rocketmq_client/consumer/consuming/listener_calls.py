@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from rocketmq_client.consumer.common.io_thread import IoThread
@@ -48,39 +49,32 @@ DEAD_LETTER_LEVEL: Final = -1
 _SEND_BACK_MS_MAX: Final = 5_000
 
 
+@dataclass(eq=False)
 class ListenerCalls:
     """One consumer's listener and the hooks around its calls; any thread may call them."""
 
-    def __init__(
-        self,
-        settings: ConsumerSettings,
-        listener: Listener,
-        hooks: Sequence[ConsumeHook] = (),
-        *,
-        is_orderly: bool = False,
-    ) -> None:
-        self.settings = settings
-        self._listener = listener
-        self._hooks = tuple(hooks)
-        self._is_orderly = is_orderly
-        # In order there is no time limit: the next batch waits for this one.
-        self._slow_ns = 2**62 if is_orderly else settings.consume_timeout_ms * 1_000_000
-        self.counts = ConsumeCounts()
+    settings: ConsumerSettings
+    listener: Listener
+    hooks: Sequence[ConsumeHook] = ()
+    _: KW_ONLY
+    is_orderly: bool = False
+    counts: ConsumeCounts = field(default_factory=ConsumeCounts)
 
     def call(self, messages: list[ReceivedMessage], context: ConsumeContext) -> object:
         """Returns the listener's status, None if it raised."""
-        if not self._is_orderly:
+        if not self.is_orderly:
             epoch_ms = time.time_ns() // 1_000_000
             for message in messages:
                 message.consume_start_ms = epoch_ms
-        for hook in self._hooks:
+        for hook in self.hooks:
             _call_hook(hook.before, messages, context)
         status, result, spent_ns = self._timed(messages, context)
-        if spent_ns >= self._slow_ns:
+        # In order there is no time limit: the next batch waits for this one.
+        if not self.is_orderly and spent_ns >= self.settings.consume_timeout_ms * 1_000_000:
             result = ReturnType.TIME_OUT
         elif result is ReturnType.SUCCESS and status in _FAILURES:
             result = ReturnType.FAILED
-        for hook in self._hooks:
+        for hook in self.hooks:
             _call_hook(hook.after, messages, context, result)
         self.counts.spent_ns += spent_ns
         return status
@@ -101,7 +95,7 @@ class ListenerCalls:
         else:
             result = _RESULTS.get(status, ConsumeResult.LATER)
         return ConsumeDirectlyReply(
-            result, spent_ns // 1_000_000, self._is_orderly, context.auto_commit
+            result, spent_ns // 1_000_000, self.is_orderly, context.auto_commit
         )
 
     def _timed(
@@ -111,7 +105,7 @@ class ListenerCalls:
         started_ns = time.monotonic_ns()
         status: object = None
         try:
-            status = self._listener(messages, context)
+            status = self.listener(messages, context)
             result = ReturnType.RETURN_NULL if status is None else ReturnType.SUCCESS
         except BaseException:  # noqa: BLE001 - its cancellation or exit is a failure too
             _LOG.exception("%s: the listener failed", context.queue)

@@ -22,8 +22,9 @@ _REJECTED_DELAY_MS: Final = 5_000
 class ConsumePool:
     """Rejects work above `capacity`; usually flow control stops the pulls before that."""
 
-    def __init__(self, name: str, size: int, capacity: int = CAPACITY) -> None:
+    def __init__(self, name: str, size: int, io: IoThread, capacity: int = CAPACITY) -> None:
         self._name = name
+        self._io = io
         self._capacity = capacity
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._numbers = itertools.count()
@@ -56,6 +57,17 @@ class ConsumePool:
         self._work.put(work)
         return True
 
+    def submit(self, work: Callable[[], None]) -> None:
+        """Let the pool run `work`; rejected work is repeated after 5 s."""
+        if self.put(work) or self.is_closed:
+            return
+        _LOG.warning("too many messages wait to be consumed: retrying in 5 s")
+        self.later(work, _REJECTED_DELAY_MS)
+
+    def later(self, work: Callable[[], None], delay_ms: int) -> None:
+        """Submit `work` after a delay."""
+        self._io.post(lambda: self._io.at(now_ms() + delay_ms, lambda: self.submit(work)))
+
     def shut_down(self, wait_ms: int) -> bool:
         """Drop waiting work, and wait for running work to end; False if the time is over."""
         self.is_closed = True
@@ -80,22 +92,3 @@ class ConsumePool:
                 work()
             except BaseException:  # noqa: BLE001, PERF203 - the thread must stay for later work
                 _LOG.exception("consumption failed outside of the listener")
-
-
-class Submitter:
-    """Puts work into the pool now or later, and repeats rejected work after 5 s."""
-
-    def __init__(self, pool: ConsumePool, io: IoThread) -> None:
-        self._pool = pool
-        self._io = io
-
-    def put(self, work: Callable[[], None]) -> None:
-        """Let the pool run `work`; any thread may call this."""
-        if self._pool.put(work) or self._pool.is_closed:
-            return
-        _LOG.warning("too many messages wait to be consumed: retrying in 5 s")
-        self.later(work, _REJECTED_DELAY_MS)
-
-    def later(self, work: Callable[[], None], delay_ms: int) -> None:
-        """Let the pool run `work` after a delay."""
-        self._io.post(lambda: self._io.at(now_ms() + delay_ms, lambda: self.put(work)))

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
@@ -66,6 +67,7 @@ def start_of(queue: QueueId, committed: int | None, consume_from: ConsumeFrom) -
     return StartAt.END if is_retry else StartAt.TIMESTAMP
 
 
+@dataclass(eq=False)
 class OffsetStore:
     """The committed offsets of one member's group.
 
@@ -73,24 +75,21 @@ class OffsetStore:
     one.
     """
 
-    def __init__(
-        self,
-        io: IoThread,
-        client_id: str,
-        settings: ConsumerSettings,
-        *,
-        is_forward_only: bool = False,
-    ) -> None:
+    io: IoThread
+    client_id: str
+    settings: ConsumerSettings
+    is_forward_only: bool = False
+    known: Mapping[QueueId, int] = field(default_factory=dict)
+    """Offsets that a forward-only member consumed, whether they are committed or not."""
+
+    def __post_init__(self) -> None:
         """Raises ProgressFileError if a broadcasting member's file is damaged."""
-        self._io = io
-        self._settings = settings
-        self.is_forward_only = is_forward_only
-        self.known: Mapping[QueueId, int] = {}
-        """Offsets that a forward-only member consumed, whether they are committed or not."""
-        group = settings.group
-        self._file = LocalOffsetFile(client_id, group) if settings.is_broadcasting else None
-        self.consumed: dict[QueueId, int] = self._file.load() if self._file is not None else {}
+        self._file: LocalOffsetFile | None = None
+        self.consumed: dict[QueueId, int] = {}
         """The consumed offsets of owned queues, as last noted."""
+        if self.settings.is_broadcasting:
+            self._file = LocalOffsetFile(self.client_id, self.settings.group)
+            self.consumed = self._file.load()
 
     def note(self, queue: QueueId, offset: int) -> bool:
         """Note a consumed offset; False if it is behind the noted one, which then stays."""
@@ -131,7 +130,7 @@ class OffsetStore:
 
     def commit(self, offsets: Mapping[QueueId, int]) -> dict[QueueId, Reply | RocketMQError]:
         """Commit offsets to the brokers, whatever this member has noted."""
-        group = self._settings.group
+        group = self.settings.group
 
         def commit(queues: Sequence[QueueId]) -> dict[QueueId, Reply | RocketMQError]:
             requests = {queue: CommitOffset(group, queue, offsets[queue]) for queue in queues}
@@ -157,7 +156,7 @@ class OffsetStore:
             offset = committed
             if self.is_forward_only and (offset is None or offset < self.known.get(queue, 0)):
                 offset = self.known.get(queue, offset)
-            start = start_of(queue, offset, self._settings.consume_from)
+            start = start_of(queue, offset, self.settings.consume_from)
             if start is StartAt.END:
                 asked[queue] = GetMaxOffset(queue)
             elif start is StartAt.TIMESTAMP:
@@ -173,16 +172,16 @@ class OffsetStore:
 
     def _search(self, queues: Sequence[QueueId]) -> dict[QueueId, int]:
         """The offsets of the starting time; the answers of old brokers alone skip messages."""
-        chosen_ms = self._settings.consume_timestamp_ms
+        chosen_ms = self.settings.consume_timestamp_ms
         if chosen_ms is None:
             chosen_ms = time.time_ns() // 1_000_000 - _HALF_HOUR_MS
         found = search_times(
-            lambda requests: self._io.call_many(
-                requests, timeout_ms=self._settings.request_timeout_ms
+            lambda requests: self.io.call_many(
+                requests, timeout_ms=self.settings.request_timeout_ms
             ),
             dict.fromkeys(queues, chosen_ms),
             Boundary.LOWER,
-            self._settings.group,
+            self.settings.group,
         )
         for queue, offset in found.items():
             if isinstance(offset, RocketMQError):
@@ -197,10 +196,10 @@ class OffsetStore:
         # For a young queue brokers answer 0 to a group without a committed offset, so that the
         # group skips no message sent since its first member started. A group that starts at a
         # timestamp skips none either, and asks for that timestamp.
-        is_by_time = self._settings.consume_from is ConsumeFrom.TIMESTAMP
+        is_by_time = self.settings.consume_from is ConsumeFrom.TIMESTAMP
         requests = {
             queue: GetCommittedOffset(
-                self._settings.group,
+                self.settings.group,
                 queue,
                 zero_if_absent=not is_by_time or queue.topic.startswith(RETRY_PREFIX),
             )
@@ -217,9 +216,9 @@ class OffsetStore:
     def _ask_all(
         self, requests: Mapping[QueueId, Request[Reply]], what: str
     ) -> dict[QueueId, Reply | RocketMQError]:
-        replies = self._io.call_many(
+        replies = self.io.call_many(
             [(queue.broker, request) for queue, request in requests.items()],
-            timeout_ms=self._settings.request_timeout_ms,
+            timeout_ms=self.settings.request_timeout_ms,
         )
         for queue, reply in zip(requests, replies, strict=True):
             if isinstance(reply, RocketMQError) and not isinstance(reply, ProgressNotFoundError):

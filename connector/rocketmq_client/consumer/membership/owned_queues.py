@@ -62,12 +62,8 @@ class OwnedQueues:
     def __post_init__(self) -> None:
         self._has_locks = self.is_orderly and not self.settings.is_broadcasting
         self.owned: Mapping[QueueId, OwnedQueue] = {}
-        self.offset_store = OffsetStore(
-            self.instance.io,
-            self.instance.client_id,
-            self.settings,
-            is_forward_only=self.is_forward_only,
-        )
+        io, client_id = self.instance.io, self.instance.client_id
+        self.offset_store = OffsetStore(io, client_id, self.settings, self.is_forward_only)
         self._table = threading.Lock()
         self._corrections: dict[QueueId, _Correction] = {}
         """Queues dropped for an illegal offset."""

@@ -28,7 +28,7 @@ from rocketmq_client.consumer.consuming.listener_calls import (
     send_back,
     split_outcome,
 )
-from rocketmq_client.consumer.consuming.thread_pool import ConsumePool, Submitter
+from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.plural import plural
@@ -80,7 +80,6 @@ class PopConsumption:
     def __post_init__(self) -> None:
         self.settings = self.calls.settings
         self.acks = PopAcks(self.io, self.settings)
-        self._submitter = Submitter(self.pool, self.io)
         self._waiting: dict[int, tuple[list[Popped], int]] = {}
         """Batches by number that no listener has begun with, and when each is too late."""
         self._numbers = itertools.count()
@@ -93,7 +92,7 @@ class PopConsumption:
             batch = popped[start : start + size]
             number = next(self._numbers)
             self._waiting[number] = batch, late_ms
-            self._submitter.put(partial(self.consume, owned, number))
+            self.pool.submit(partial(self.consume, owned, number))
 
     def consume(self, owned: PopQueue, number: int) -> None:
         """Consume one batch, in a thread of the pool."""

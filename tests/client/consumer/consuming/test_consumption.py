@@ -33,15 +33,16 @@ from support.group_fakes import FakeIo
 from support.received_messages import received
 
 QUEUE = QueueId("T", "a", 0)
+IO = cast(IoThread, FakeIo())
 
 
-class HandPool:
+class HandPool(ConsumePool):
     """A pool whose work the test runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, io: FakeIo) -> None:
+        super().__init__("p", 0, cast(IoThread, io))
         self.work: list[Callable[[], None]] = []
         self.is_full = False
-        self.is_closed = False
 
     def put(self, work: Callable[[], None]) -> bool:
         if not self.is_full:
@@ -59,8 +60,8 @@ def io() -> FakeIo:
 
 
 @pytest.fixture
-def pool() -> HandPool:
-    return HandPool()
+def pool(io: FakeIo) -> HandPool:
+    return HandPool(io)
 
 
 def owned_queue(count: int) -> OwnedQueue:
@@ -77,7 +78,7 @@ def concurrent(
     return ConcurrentConsumption(
         cast(IoThread, io),
         ListenerCalls(ConsumerSettings("g", **settings), listener),  # type: ignore[arg-type]
-        cast(ConsumePool, pool),
+        pool,
         lambda _: None,
     )
 
@@ -86,7 +87,7 @@ def orderly(io: FakeIo, pool: HandPool, listener: Listener) -> OrderlyConsumptio
     return OrderlyConsumption(
         cast(IoThread, io),
         ListenerCalls(ConsumerSettings("g"), listener, is_orderly=True),
-        cast(ConsumePool, pool),
+        pool,
         lambda _: None,
     )
 
@@ -107,21 +108,21 @@ def test_rejected_work_is_repeated_after_5_s(io: FakeIo, pool: HandPool) -> None
 
 
 def test_a_pool_has_a_limit_and_a_closed_one_takes_nothing() -> None:
-    pool = ConsumePool("p", 0, capacity=2)
+    pool = ConsumePool("p", 0, IO, capacity=2)
     assert [pool.put(lambda: None) for _ in range(3)] == [True, True, False]
     assert pool.shut_down(0)
     assert not pool.put(lambda: None)
 
 
 def test_surplus_threads_end_also_at_shutdown() -> None:
-    pool = ConsumePool("p", 2)
+    pool = ConsumePool("p", 2, IO)
     pool.resize(1)
     assert pool.shut_down(5_000)
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError])
 def test_an_exception_of_work_ends_no_thread(error: type[BaseException]) -> None:
-    pool, done = ConsumePool("p", 1), threading.Event()
+    pool, done = ConsumePool("p", 1, IO), threading.Event()
 
     def fail() -> None:
         raise error
@@ -187,7 +188,7 @@ def test_a_listener_that_is_too_slow_has_its_messages_sent_back_with_level_3(
         return ConsumeStatus.SUCCESS
 
     consumption = concurrent(io, pool, None)
-    consumption.calls._listener = slow
+    consumption.calls.listener = slow
     consumption.consume(owned, messages)
     (sent,) = io.asked_of(SendBack)
     assert (sent.delay_level, sent.attempts_max) == (3, 16)
