@@ -75,13 +75,6 @@ class Consumption(ABC):
         """Send back the batches of listeners over their time limit, in the housekeeping thread."""
         del time_ms
 
-    def _call(
-        self, owned: OwnedQueue, messages: list[ReceivedMessage], context: ConsumeContext
-    ) -> object:
-        status = self.calls.call(messages, context)
-        owned.process.last_consume_ms = now_ms()
-        return status
-
     def _finish(self, owned: OwnedQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Remove messages that were consumed or sent back, and pull if limits allow it now."""
         with owned.lock:
@@ -117,7 +110,8 @@ class ConcurrentConsumption(Consumption):
         running = _Running(owned, messages, now_ms())
         self._running.add(running)
         context = ConsumeContext(owned.queue)
-        status = self._call(owned, messages, context)
+        status, _ = self.calls.call(messages, context)
+        owned.process.last_consume_ms = now_ms()
         with self._running_lock:
             self._running.remove(running)
             is_expired = running.is_expired
@@ -233,7 +227,8 @@ class OrderlyConsumption(Consumption):
     def _consume_batch(self, owned: OwnedQueue, batch: list[ReceivedMessage]) -> int:
         """Consume one batch; returns the queue's pause in ms."""
         context = ConsumeContext(owned.queue)
-        status = self._call(owned, batch, context)
+        status, _ = self.calls.call(batch, context)
+        owned.process.last_consume_ms = now_ms()
         pause_ms = max(10, min(context.suspend_ms or self.settings.suspend_queue_ms, 30_000))
         if status is OrderlyStatus.SUCCESS and not context.auto_commit:
             self.counts.succeeded += len(batch)

@@ -60,15 +60,25 @@ class ListenerCalls:
     is_orderly: bool = False
     counts: ConsumeCounts = field(default_factory=ConsumeCounts)
 
-    def call(self, messages: list[ReceivedMessage], context: ConsumeContext) -> object:
-        """Returns the listener's status, None if it raised."""
+    def call(
+        self, messages: list[ReceivedMessage], context: ConsumeContext
+    ) -> tuple[object, ReturnType]:
+        """Returns the listener's status, None if it raised, and how the call ended."""
         if not self.is_orderly:
             epoch_ms = time.time_ns() // 1_000_000
             for message in messages:
                 message.consume_start_ms = epoch_ms
         for hook in self.hooks:
             _call_hook(hook.before, messages, context)
-        status, result, spent_ns = self._timed(messages, context)
+        started_ns = time.monotonic_ns()
+        status: object = None
+        try:
+            status = self.listener(messages, context)
+            result = ReturnType.RETURN_NULL if status is None else ReturnType.SUCCESS
+        except BaseException:  # noqa: BLE001 - its cancellation or exit is a failure too
+            _LOG.exception("%s: the listener failed", context.queue)
+            result = ReturnType.EXCEPTION
+        spent_ns = time.monotonic_ns() - started_ns
         # In order there is no time limit: the next batch waits for this one.
         if not self.is_orderly and spent_ns >= self.settings.consume_timeout_ms * 1_000_000:
             result = ReturnType.TIME_OUT
@@ -77,7 +87,7 @@ class ListenerCalls:
         for hook in self.hooks:
             _call_hook(hook.after, messages, context, result)
         self.counts.spent_ns += spent_ns
-        return status
+        return status, result
 
     def consume_for_tool(self, request: ConsumeDirectly) -> ConsumeDirectlyReply | BrokerError:
         """Call the listener with a tool's message, without hooks; this commits no offset."""
@@ -87,30 +97,16 @@ class ListenerCalls:
         except (ProtocolError, ValueError) as error:
             return broker_error(ResponseCode.SYSTEM_ERROR, f"the message cannot be read: {error}")
         context = ConsumeContext(QueueId(topic, request.broker, message.queue_index))
-        status, how, spent_ns = self._timed([message], context)
+        plain = ListenerCalls(self.settings, self.listener, is_orderly=True)
+        status, how = plain.call([message], context)
         if how is ReturnType.EXCEPTION:
             result = ConsumeResult.EXCEPTION
         elif how is ReturnType.RETURN_NULL:
             result = ConsumeResult.RETURN_NULL
         else:
             result = _RESULTS.get(status, ConsumeResult.LATER)
-        return ConsumeDirectlyReply(
-            result, spent_ns // 1_000_000, self.is_orderly, context.auto_commit
-        )
-
-    def _timed(
-        self, messages: list[ReceivedMessage], context: ConsumeContext
-    ) -> tuple[object, ReturnType, int]:
-        """The listener's status, how the call ended, and the time spent in ns."""
-        started_ns = time.monotonic_ns()
-        status: object = None
-        try:
-            status = self.listener(messages, context)
-            result = ReturnType.RETURN_NULL if status is None else ReturnType.SUCCESS
-        except BaseException:  # noqa: BLE001 - its cancellation or exit is a failure too
-            _LOG.exception("%s: the listener failed", context.queue)
-            result = ReturnType.EXCEPTION
-        return status, result, time.monotonic_ns() - started_ns
+        spent_ms = plain.counts.spent_ns // 1_000_000
+        return ConsumeDirectlyReply(result, spent_ms, self.is_orderly, context.auto_commit)
 
 
 def split_outcome(

@@ -139,7 +139,7 @@ class PopConsumption:
     def _consume(self, owned: PopQueue, popped: list[Popped], late_ms: int) -> None:
         messages = [one.message for one in popped]
         context = ConsumeContext(owned.queue)
-        status = self.calls.call(messages, context)
+        status, _ = self.calls.call(messages, context)
         if now_ms() >= late_ms:
             _LOG.warning(
                 "%s: a listener took longer than the invisible time: redelivery follows",
