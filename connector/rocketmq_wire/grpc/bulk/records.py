@@ -1,6 +1,6 @@
 """The bulk service's messages that carry records or bodies <-> typed values.
 
-Only their small fields pass through the protobuf library; see `fields` for the layout.
+Only their small fields pass through the protobuf library; see `shapes` for the layout.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.grpc.bulk.fields import BODY_FIELD, SIZES_FIELD, join_fields, split_fields
+from rocketmq_wire.grpc.bulk.shapes import BODY_FIELD, SIZES_FIELD, join_fields, split_fields
 from rocketmq_wire.stubs import message_class
 
 CHUNK = message_class("RecordChunk")
