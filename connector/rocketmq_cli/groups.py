@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 from rocketmq_cli.connection import queues_of
 from rocketmq_cli.errors import IncompleteOffsetsError, MovedOtherwiseError, UnknownGroupError
-from rocketmq_cli.times import parse_moment_ms
-from rocketmq_cli.usage import UsageError, did_you_mean
+from rocketmq_cli.usage import UsageError, did_you_mean, parse_moment_ms
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (

@@ -1,9 +1,11 @@
-"""Usage errors, exit codes, and what a command says or asks on standard error."""
+"""Usage errors, exit codes, moments and lengths of time, and what a command says or asks."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
 from difflib import get_close_matches
 
 EXIT_FAILED = 1
@@ -11,6 +13,9 @@ EXIT_USAGE = 2
 EXIT_EXCEEDED = 3
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_MILLISECONDS_DIGITS = 12
 
 
 class UsageError(Exception):
@@ -43,3 +48,38 @@ def confirm(question: str, *, is_sure: bool) -> None:
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("nothing was done")
+
+
+def parse_duration_ms(text: str, *, unit: str = "") -> int:
+    """Parse `500ms`, `30s`, `15m`, `2h`, `1d` into milliseconds; a bare number is in `unit`.
+
+    Raises UsageError.
+    """
+    text = text.strip()
+    match = _DURATION.fullmatch(text) or _DURATION.fullmatch(text + unit)
+    if match is None:
+        raise UsageError(f"{text!r} is no length of time: write it like 500ms, 30s, 15m, 2h or 1d")
+    return round(float(match[1]) * _UNITS_MS[match[2]])
+
+
+def parse_moment_ms(text: str, now_ms: int) -> int:
+    """Parse a moment into milliseconds since 1970: a number, ISO 8601, or `2h` for two hours ago.
+
+    A date without a zone is in the local one. Raises UsageError.
+    """
+    text = text.strip()
+    if text.isdigit() and len(text) >= _MILLISECONDS_DIGITS:
+        return int(text)
+    if _DURATION.fullmatch(text):
+        return now_ms - parse_duration_ms(text)
+    try:
+        # Python 3.10 does not read a Z.
+        found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is no time: write it like 2026-01-31T12:00:00Z, as milliseconds since 1970,"
+            " or as an age like 2h"
+        ) from None
+    if found.tzinfo is None:
+        found = found.astimezone()
+    return (found - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(milliseconds=1)

@@ -23,8 +23,7 @@ from rocketmq_cli.connection import connection_settings
 from rocketmq_cli.main import main
 from rocketmq_cli.terminal.output import Record, format_table, format_time, moment, show
 from rocketmq_cli.terminal.progress import CountLine
-from rocketmq_cli.times import parse_duration_ms, parse_moment_ms
-from rocketmq_cli.usage import EXIT_USAGE, UsageError
+from rocketmq_cli.usage import EXIT_USAGE, UsageError, parse_duration_ms, parse_moment_ms
 
 
 class Pipe(io.RawIOBase):

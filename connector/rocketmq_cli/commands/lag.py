@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.terminal.output import Record, add_json_option, moment, show, titles_of
-from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, UsageError, report
+from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, UsageError, parse_duration_ms, report
 
 if TYPE_CHECKING:
     from rocketmq_cli.groups import GroupOffsets
@@ -45,7 +45,6 @@ def add_parser(verbs: Verbs) -> None:
 
 def _lag(args: argparse.Namespace) -> int:
     from rocketmq_cli.groups import group_offsets, known_group
-    from rocketmq_cli.times import parse_duration_ms
 
     pause_ms = None if args.watch is None else parse_duration_ms(args.watch, unit="s")
     if pause_ms is not None and pause_ms < 100:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.terminal.progress import CountLine
-from rocketmq_cli.usage import UsageError, report, require_positive
+from rocketmq_cli.usage import UsageError, parse_duration_ms, report, require_positive
 
 if TYPE_CHECKING:
     from rocketmq_cli.messages.lines import MessageDefaults
@@ -110,7 +110,6 @@ def _produce(args: argparse.Namespace) -> int:
 def _defaults(args: argparse.Namespace) -> MessageDefaults:
     """The fields of messages whose lines do not give their own."""
     from rocketmq_cli.messages.lines import MessageDefaults
-    from rocketmq_cli.times import parse_duration_ms
 
     properties: dict[str, str] = {}
     for text in args.property:

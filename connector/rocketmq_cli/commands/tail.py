@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, connection_settings, queues_of
-from rocketmq_cli.usage import EXIT_FAILED, UsageError, require_positive
+from rocketmq_cli.usage import EXIT_FAILED, UsageError, parse_moment_ms, require_positive
 from rocketmq_wire.errors import raise_first
 
 if TYPE_CHECKING:
@@ -105,7 +105,6 @@ def _offsets_at(
     cluster: Cluster, text: str, option: str, bounds: Mapping[QueueId, Bounds]
 ) -> dict[QueueId, int]:
     """The offset that `text` means in every queue, within the queue's bounds."""
-    from rocketmq_cli.times import parse_moment_ms
 
     if text == "earliest":
         return {queue: held.start for queue, held in bounds.items()}

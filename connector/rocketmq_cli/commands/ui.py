@@ -11,7 +11,7 @@ import threading
 
 from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, connection_settings
-from rocketmq_cli.usage import UsageError
+from rocketmq_cli.usage import UsageError, parse_duration_ms
 
 PORT_DEFAULT = 8088
 _PORT_MAX = 65_535
@@ -71,7 +71,6 @@ def require_free(host: str, port: int, option: str) -> None:
 
 def _ui(args: argparse.Namespace) -> int:
     from rocketmq_cli.status_page.web import StatusPage
-    from rocketmq_cli.times import parse_duration_ms
 
     interval_ms = parse_duration_ms(args.interval)
     if interval_ms < 500:
