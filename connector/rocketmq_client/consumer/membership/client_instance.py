@@ -85,8 +85,6 @@ class ClientInstance:
     """Consumers with one client id share one instance, which `acquire` creates."""
 
     def __init__(self, settings: ConnectionSettings, client_id: str) -> None:
-        if not settings.name_servers:
-            raise ValueError("consumer groups need name servers: endpoints speak no groups")
         self.settings = settings
         self.client_id = client_id
         self.io = IoThread(

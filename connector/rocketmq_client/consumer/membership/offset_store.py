@@ -91,13 +91,9 @@ class OffsetStore:
             self._file = LocalOffsetFile(self.client_id, self.settings.group)
             self.consumed = self._file.load()
 
-    def note(self, queue: QueueId, offset: int) -> bool:
-        """Note a consumed offset; False if it is behind the noted one, which then stays."""
-        noted = self.consumed.get(queue)
-        if noted is not None and offset < noted:
-            return False
-        self.consumed[queue] = offset
-        return True
+    def note(self, queue: QueueId, offset: int) -> None:
+        """Note a consumed offset, unless it is behind the noted one."""
+        self.consumed[queue] = max(offset, self.consumed.get(queue, offset))
 
     def reset(self, queue: QueueId, offset: int) -> None:
         """Note an offset that may be smaller than the noted one."""
