@@ -195,8 +195,7 @@ class Engine:
             done_rule(groups.UnregisterClient, tables.clients.unregister),
             done_rule(groups.CheckSubscription, self._check_subscription),
             timed_rule(
-                groups.LockQueues,
-                lambda request, now_ms: Answer(self.locks.lock(request, now_ms)),
+                groups.LockQueues, lambda request, now_ms: Answer(self.locks.lock(request, now_ms))
             ),
             done_rule(groups.UnlockQueues, self.locks.unlock),
             answer_rule(offsets.GetCommittedOffset, self._get_committed_offset),

@@ -88,9 +88,9 @@ class TestTopics:
         assert topics.get("orders") == TopicConfig("orders", 9, 9, attributes={"a": "1", "b": "3"})
 
     def test_send_makes_a_topic_with_the_smaller_queue_count(self, topics):
-        made = topics.require_writable(ORDERS_0, default_queue_count=4)
+        made = topics.require_writable(ORDERS_0, 4)
         assert (made.read_queue_count, made.write_queue_count, made.permission) == (4, 4, 6)
-        many = topics.require_writable(QueueId("many", "broker-a", 0), default_queue_count=16)
+        many = topics.require_writable(QueueId("many", "broker-a", 0), 16)
         assert many.write_queue_count == 8
 
     def test_send_to_an_unknown_topic_is_refused_when_topics_are_not_made(self, files):
@@ -111,7 +111,7 @@ class TestTopics:
         assert topics.require_readable(QueueId("orders", "broker-a", 1))
         assert code_of(topics.require_readable, QueueId("orders", "broker-a", 2)) == 29
         assert code_of(topics.require_readable, QueueId("orders", "broker-a", -1)) == 29
-        assert topics.require_writable(QueueId("orders", "b", 3), default_queue_count=4)
+        assert topics.require_writable(QueueId("orders", "b", 3), 4)
         assert (
             code_of(topics.require_writable, QueueId("orders", "b", 4), default_queue_count=4) == 29
         )

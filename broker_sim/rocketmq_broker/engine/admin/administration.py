@@ -64,8 +64,7 @@ class Administration:
         settings, tables = self._settings, self._tables
         return (
             answer_rule(
-                brokers.GetBrokerSettings,
-                lambda _: brokers.SettingsReply(settings.broker_table()),
+                brokers.GetBrokerSettings, lambda _: brokers.SettingsReply(settings.broker_table())
             ),
             answer_rule(brokers.GetNameServerSettings, settings.of_name_server),
             done_rule(brokers.ChangeBrokerSettings, settings.change),

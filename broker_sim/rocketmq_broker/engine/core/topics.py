@@ -45,12 +45,7 @@ class Topics:
     """Every topic by name. A change takes effect once it is saved."""
 
     def __init__(
-        self,
-        stored: Mapping[str, Any],
-        save: Save,
-        *,
-        auto_create: bool,
-        auto_create_queues: int,
+        self, stored: Mapping[str, Any], save: Save, *, auto_create: bool, auto_create_queues: int
     ) -> None:
         self._save = save
         self.auto_create = auto_create
@@ -94,9 +89,7 @@ class Topics:
             raise refusals.queue_illegal(queue.index, queue.topic, config.read_queue_count)
         return config
 
-    def require_writable(
-        self, queue: model.QueueId, *, default_queue_count: int
-    ) -> model.TopicConfig:
+    def require_writable(self, queue: model.QueueId, default_queue_count: int) -> model.TopicConfig:
         """The topic that a send goes to, created if allowed. Refusals: 13, 16, 17, 29."""
         config = self._table.get(queue.topic)
         if config is None:

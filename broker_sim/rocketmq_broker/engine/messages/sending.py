@@ -144,10 +144,7 @@ class Sending:
         queue = self._send_queue(request.queue, default_queue_count=4)
         with _refused_if_broken("the block of records"):
             block = block_from_records(
-                request.records,
-                request.sizes,
-                topic=queue.topic,
-                body_size_max=self._body_size_max,
+                request.records, request.sizes, topic=queue.topic, body_size_max=self._body_size_max
             )
             # The append fails, too, for records with an IPv6 store host.
             appended = self._store.append(queue.topic, queue.index, block, now_ms)
@@ -194,11 +191,7 @@ class Sending:
         with _refused_if_broken("the block of records"):
             records, sizes = join_records(parts)
             block = block_from_records(
-                records,
-                sizes,
-                topic=topic,
-                body_size_max=self._body_size_max,
-                takes_over=True,
+                records, sizes, topic=topic, body_size_max=self._body_size_max, takes_over=True
             )
             indices = [
                 (queue.index, len(each) // _SIZE_SIZE)
@@ -219,9 +212,7 @@ class Sending:
 
     def _send_queue(self, queue: QueueId, default_queue_count: int) -> QueueId:
         """The queue that a send names, or the next one by round robin."""
-        config = self._tables.topics.require_writable(
-            queue, default_queue_count=default_queue_count
-        )
+        config = self._tables.topics.require_writable(queue, default_queue_count)
         if queue.index >= 0:
             return queue
         return queue._replace(index=next(self._next_queue) % config.write_queue_count)

@@ -65,29 +65,11 @@ RETRY_TURN: Final = 5
 IN_FLIGHT_MAX: Final = 200_000
 """The most pops in flight; beyond it pops find nothing until some are acknowledged."""
 _LATE_MS: Final = 500
+_LOGGED_MAX: Final = 1_000
 _OFFSET: Final = struct.Struct(">q")
 _CRC_AT: Final = slice(8, 12)
 _SCAN_MAX: Final = 800
 _SELECTOR_SCAN_MAX: Final = 20_000
-
-
-class DamageLog:
-    """Logs each damaged queue once; pops still serve the other queues.
-
-    If the pop failed as a whole, the client would not get the messages already popped for it.
-    """
-
-    ERRORS: Final = (DamagedStoreError, CorruptRecordError)
-    _LOGGED_MAX: Final = 1_000
-
-    def __init__(self) -> None:
-        self._logged: set[str] = set()
-
-    def report(self, topic: str, queue_index: int, error: Exception) -> None:
-        text = f"topic={topic} queue={queue_index}: pops cannot read it: {error}"
-        if text not in self._logged and len(self._logged) < self._LOGGED_MAX:
-            self._logged.add(text)
-            _LOG.error("%s", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +131,8 @@ class Popping:
         self._cursors = cursors
         self._in_flight = cursors.in_flight
         self._orderly = cursors.orderly
-        self._damage = DamageLog()
+        self._logged: set[str] = set()
+        """The damages that were logged."""
         self._pop_counts: dict[tuple[str, str], int] = {}
         self._next_revive_queue = itertools.count()
 
@@ -276,10 +259,17 @@ class Popping:
             yield GroupQueue(kind.topic_of(topic, group), group, index), kind
 
     def _pop_queue(self, pop: _Pop, queue: GroupQueue, kind: RetryKind) -> None:
+        """Read a queue; if it is damaged, log it once and pop the other queues.
+
+        If the pop failed as a whole, the client would not get the messages already popped for it.
+        """
         try:
             self._read_queue(pop, queue, kind)
-        except DamageLog.ERRORS as error:
-            self._damage.report(queue.topic, queue.queue_index, error)
+        except (DamagedStoreError, CorruptRecordError) as error:
+            text = f"topic={queue.topic} queue={queue.queue_index}: pops cannot read it: {error}"
+            if text not in self._logged and len(self._logged) < _LOGGED_MAX:
+                self._logged.add(text)
+                _LOG.error("%s", text)
             pop.damage = error
 
     def _read_queue(self, pop: _Pop, queue: GroupQueue, kind: RetryKind) -> None:
@@ -324,11 +314,7 @@ class Popping:
         span = PoppedSpan(kind, queue.queue_index, key.start, found.offsets)
         if kind is not RetryKind.NONE:
             reply = PopReply(
-                PopStatus.FOUND,
-                pop.now_ms,
-                request.invisible_ms,
-                pop.revive_queue,
-                spans=(span,),
+                PopStatus.FOUND, pop.now_ms, request.invisible_ms, pop.revive_queue, spans=(span,)
             )
             found = with_receipts(found, request.queue.topic, reply.handles(self._broker_name))
         pop.add(span, found)
@@ -356,13 +342,7 @@ def pop_filter_of(subscription: Subscription, *, allows_sql: bool) -> Filter:
 
 
 def read_queue(
-    store: Store,
-    queue: GroupQueue,
-    start: int,
-    *,
-    wanted: Filter,
-    count_max: int,
-    bytes_max: int,
+    store: Store, queue: GroupQueue, start: int, *, wanted: Filter, count_max: int, bytes_max: int
 ) -> Found:
     """The matching messages from an offset on, which must lie within the queue's bounds."""
     read = read_matching(
