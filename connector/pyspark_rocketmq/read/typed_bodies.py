@@ -18,7 +18,7 @@ from pyspark_rocketmq.options.values import ReadOptions
 from rocketmq_arrow.bodies.reader import JsonBodies
 from rocketmq_arrow.columns import COLUMNS, check_schema
 from rocketmq_arrow.kernels.gather import as_text
-from rocketmq_arrow.kernels.numpy_arrays import array_of, int64_values
+from rocketmq_arrow.kernels.numpy_arrays import array_of, integers_of
 from rocketmq_wire.model import QueueId
 
 _PREFIX: Final = "__"
@@ -152,7 +152,7 @@ class TypedBatches:
         read = self._bodies.read(bodies)
         if read.bad and plan.mode == "failfast":
             row = read.bad[0]
-            offset = int(int64_values(batch.column("queueOffset"))[row])
+            offset = int(integers_of(batch.column("queueOffset"))[row])
             raise BadBodyError(queue, offset, read.why(row))
         fields = dict(zip(plan.fields.names, read.columns, strict=True))
         columns = []

@@ -72,7 +72,7 @@ class Layout:
     header: NDArray[np.uint8]
     body_start: Positions
     body_end: Positions
-    topic_start: Positions
+    """Where the topic's size begins."""
     text_start: Positions
     """Where the properties begin."""
     text_end: Positions
@@ -98,7 +98,6 @@ class Layout:
             np.ascontiguousarray(self.header[rows]),
             self.body_start[rows],
             self.body_end[rows],
-            self.topic_start[rows],
             self.text_start[rows],
             self.text_end[rows],
         )
@@ -136,9 +135,7 @@ def read_layout(
         is_sound = text_start + numbers_at(data, topic_end, ">i2") == ends
     if not is_sound.all():
         return _without(data, starts, sizes, topic, is_sound)
-    layout = Layout(
-        data, starts, sizes, header, body_start, topic_start, topic_start, text_start, ends
-    )
+    layout = Layout(data, starts, sizes, header, body_start, topic_start, text_start, ends)
     return layout, np.empty(0, np.int64)
 
 
@@ -146,7 +143,7 @@ def unread_layout(data: Bytes, starts: Positions, sizes: Positions) -> Layout:
     """Rows for damaged records: the body is the whole record, there are no properties."""
     ends = starts + sizes
     header = pieces_at(data, starts, HEADER_SIZE)
-    return Layout(data, starts, sizes, header, starts, ends, starts, ends, ends)
+    return Layout(data, starts, sizes, header, starts, ends, ends, ends)
 
 
 def describe_damage(data: Bytes, start: int, size: int, topic: bytes | None) -> str:

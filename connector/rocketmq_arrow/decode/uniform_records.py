@@ -276,7 +276,6 @@ def _layout(data: Bytes, template: _Template) -> Layout:
         header,
         starts + HEADER_SIZE,
         topic_start,
-        topic_start,
         starts + template.text_at,
         starts + row_size,
     )

@@ -350,7 +350,7 @@ def _first_topic(data: Bytes, size: int) -> str:
     if len(damaged):
         raise CorruptRecordError(_RECORDS, 0, describe_damage(data, 0, size, None))
     is_v2 = numbers_at(data, np.array([4]), ">u4")[0] == MAGIC_V2
-    start, end = int(first.topic_start[0]) + 1 + is_v2, int(first.text_start[0]) - 2
+    start, end = int(first.body_end[0]) + 1 + is_v2, int(first.text_start[0]) - 2
     topic = data[start:end].tobytes()
     try:
         return topic.decode()

@@ -21,7 +21,7 @@ from rocketmq_arrow.encode.record_block import fixed_fields, put_column, topic_f
 from rocketmq_arrow.kernels.assemble import Constant, Piece, Ranges, Rows, assemble
 from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions, values_of
 from rocketmq_arrow.kernels.lazy_pyarrow import pa, pc
-from rocketmq_arrow.kernels.numpy_arrays import int32_values
+from rocketmq_arrow.kernels.numpy_arrays import integers_of
 from rocketmq_wire.errors import RowRefusedError
 from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Host
 from rocketmq_wire.records.batch import (
@@ -226,7 +226,7 @@ def map_texts(column: pa.Array) -> tuple[Bytes, Positions, Positions]:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     item_counts = pc.fill_null(pc.list_value_length(_as_list(column)), 0)
-    counts = int32_values(item_counts).astype(np.int64)
+    counts = integers_of(item_counts).astype(np.int64)
     # Flattening leaves out what lies behind null maps and outside a slice.
     items = _as_list(column).flatten()
     names, name_starts, name_ends = texts_of(items.field(0))

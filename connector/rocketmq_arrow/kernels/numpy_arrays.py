@@ -60,16 +60,11 @@ def mask_of(array: pa.BooleanArray) -> NDArray[np.bool_]:
     return unpacked[array.offset :].astype(np.bool_)
 
 
-def int32_values(array: pa.Int32Array) -> NDArray[np.int32]:
-    """The values of an array without nulls."""
+def integers_of(array: pa.Array) -> NDArray[np.signedinteger]:
+    """The values of an array of signed integers without nulls."""
     assert not array.null_count
-    return np.frombuffer(array.buffers()[1], np.int32, len(array), 4 * array.offset)
-
-
-def int64_values(array: pa.Int64Array) -> NDArray[np.int64]:
-    """The values of an array without nulls."""
-    assert not array.null_count
-    return np.frombuffer(array.buffers()[1], np.int64, len(array), 8 * array.offset)
+    size = array.type.byte_width
+    return np.frombuffer(array.buffers()[1], f"i{size}", len(array), size * array.offset)
 
 
 def byte_strings(array: pa.BinaryArray) -> list[bytes]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rocketmq_arrow.kernels.numpy_arrays import (
     array_of,
     byte_strings,
-    int32_values,
+    integers_of,
     mask_of,
     string_array,
     text_array,
@@ -77,7 +77,7 @@ def test_masks_back(values, start):
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=40), st.integers(0, 40))
 def test_numbers_back(values, start):
     array = pa.array(values, pa.int32())[start:]
-    assert int32_values(array).tolist() == values[start:]
+    assert integers_of(array).tolist() == values[start:]
 
 
 @settings(deadline=None)

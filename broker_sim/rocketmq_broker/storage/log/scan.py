@@ -144,7 +144,7 @@ def columns_of(layout: Layout, base: int, dead_before: Mapping[str, int]) -> Sca
 def whole_prefix(data: Bytes, base: int) -> tuple[Chain, Layout]:
     """The sound records at the start of a torn tail."""
     chain, layout = sound_prefix(data, base)
-    topic_starts = layout.topic_start + 1 + _is_v2(layout)
+    topic_starts = layout.body_end + 1 + _is_v2(layout)
     columns = (topic_starts, layout.text_start, layout.text_end)
     view = data.data
     for row, bounds in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
@@ -225,7 +225,7 @@ def _by_queue(
 
 def topics_of(layout: Layout) -> tuple[list[str], npt.NDArray[np.int64]]:
     """The names of the topics, and for each record the index of its name."""
-    names = take_binary(layout.data, layout.topic_start + 1 + _is_v2(layout), layout.text_start - 2)
+    names = take_binary(layout.data, layout.body_end + 1 + _is_v2(layout), layout.text_start - 2)
     encoded = as_text(names).dictionary_encode()
     # `to_numpy` would import pandas if it is installed, which takes seconds and 50 MB.
     _, indices = encoded.indices.buffers()
