@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from rocketmq_broker.storage.disk.files import DiskUse, File
+from rocketmq_broker.storage.disk.files import File
 from rocketmq_broker.storage.errors import MissingFileError, StorageError, StoreLockedError
 from rocketmq_wire.model import Buffer
 
@@ -162,8 +162,8 @@ class CrashFiles:
         self._locks.add(name)
         return _Lock(self, name)
 
-    def disk_use(self) -> DiskUse:
-        return DiskUse(used_size=0, free_size=1)
+    def disk_used_ratio(self) -> float:
+        return 0.0
 
     def unlock_all(self) -> None:
         """Release all locks, as the end of the process does."""

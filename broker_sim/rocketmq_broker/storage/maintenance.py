@@ -178,7 +178,7 @@ class Maintenance:
         if log_start > self._log.start:
             self._delete_before(log_start, store_ms, report)
         report.log_start = self._log.start
-        report.disk_used_ratio = self._files.disk_use().used_ratio
+        report.disk_used_ratio = self._files.disk_used_ratio()
 
     def _delete_before(self, log_start: int, store_ms: int, report: CleanReport) -> None:
         # The queues' ends must not depend on records that are deleted.

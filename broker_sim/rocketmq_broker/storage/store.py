@@ -132,7 +132,7 @@ class Store:
 
     @property
     def disk_used_ratio(self) -> float:
-        return self._files.disk_use().used_ratio
+        return self._files.disk_used_ratio()
 
     def earliest_ms(self) -> int:
         """Store time of the log's oldest message; -1 if there is none."""

@@ -15,7 +15,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, cast
 
@@ -41,20 +40,6 @@ _WRITE_SIZE_MAX: Final = 256 * 1024
 """Most bytes of one `pwrite` call. From 6.16 on Linux caches the bytes of one call in pieces of up
 to 2 MiB. A virtual machine has returned pieces of that size to its host, so a message of 1 KB then
 takes 1.0 to 2.5 microseconds to write, against 0.2 with this limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class DiskUse:
-    """Used and free bytes of the file system that holds the store."""
-
-    used_size: int
-    free_size: int
-    """Without what the system reserves for itself, which is not used either."""
-
-    @property
-    def used_ratio(self) -> float:
-        size = self.used_size + self.free_size
-        return self.used_size / size if size else 0.0
 
 
 class File(Protocol):
@@ -109,8 +94,8 @@ class Files(Protocol):
     def lock(self, name: str) -> File:
         """Lock a file until its handle is closed. Raises StoreLockedError."""
 
-    def disk_use(self) -> DiskUse:
-        """The disk's used and free bytes."""
+    def disk_used_ratio(self) -> float:
+        """Used part of the file system, without what the system reserves for itself."""
 
 
 def join(*parts: str) -> str:
@@ -297,9 +282,10 @@ class OsFiles:
             raise StoreLockedError(name, 0, used) from error
         return OsFile(name, descriptor)
 
-    def disk_use(self) -> DiskUse:
+    def disk_used_ratio(self) -> float:
         use = shutil.disk_usage(self._root)
-        return DiskUse(used_size=use.used, free_size=use.free)
+        size = use.used + use.free
+        return use.used / size if size else 0.0
 
 
 class MemoryFile:
@@ -402,9 +388,9 @@ class MemoryFiles:
             self._locks.add(name)
         return _MemoryLock(self._locks, name)
 
-    def disk_use(self) -> DiskUse:
-        """Always empty: caches would release some of the memory that is in use."""
-        return DiskUse(used_size=0, free_size=1)
+    def disk_used_ratio(self) -> float:
+        """Always 0: caches would release some of the memory that is in use."""
+        return 0.0
 
 
 class _MemoryLock(MemoryFile):
