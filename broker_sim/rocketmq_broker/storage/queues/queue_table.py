@@ -105,12 +105,11 @@ class QueueTable:
         for key in [key for key in self._queues if key[0] in deleted]:
             self._queues.pop(key).is_deleted = True
         directories = {join(QUEUE_DIRECTORY, name) for name in deleted}
-        for directory in directories:
-            self.open_files.close_below(directory)
         self._directories = {
             name for name in self._directories if name.rpartition("/")[0] not in directories
         }
         for directory in directories:
+            self.open_files.close_below(directory)
             for name in self._files.names(directory):
                 remove_queue(self._files, join(directory, name))
             self._files.remove_directory(directory)

@@ -127,20 +127,20 @@ def survey_damage(
 
 
 def _sources(files: Files, derived: Derived | None) -> _Sources:
-    mark = read_mark(files)
-    if mark is None:
-        mark = _estimated_mark(files, derived)
-        rewritten = [MARK_NAME]
-    else:
-        rewritten = []
+    found = read_mark(files)
+    mark = found or _estimated_mark(files, derived)
     checksums = read_log_checksums(files, anchor=mark.anchor)
     reached = checksums[-1].end if checksums else mark.log_start
-    if reached < mark.anchor and not rewritten:
-        rewritten.append(LOG_CHECKSUMS_NAME)
+    rewritten: tuple[str, ...] = ()
+    if found is None:
+        rewritten = (MARK_NAME,)
+    elif reached < mark.anchor:
+        rewritten = (LOG_CHECKSUMS_NAME,)
     kept = [each for each in checksums if each.end > mark.log_start]
-    if mark.end > mark.anchor and MARK_NAME not in rewritten:
+    # An estimated mark ends at its anchor.
+    if mark.end > mark.anchor:
         kept.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
-    return _Sources(LogFiles(files, mark.segment_size), mark, tuple(kept), tuple(rewritten))
+    return _Sources(LogFiles(files, mark.segment_size), mark, tuple(kept), rewritten)
 
 
 def _estimated_mark(files: Files, derived: Derived | None) -> Mark:

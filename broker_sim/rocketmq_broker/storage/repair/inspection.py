@@ -98,10 +98,9 @@ def _read_mark(files: Files, found: Inspection) -> Mark | None:
     found.has_mark = MARK_NAME in names
     found.has_own_files = found.has_mark or DERIVED_NAME in names
     mark = read_mark(files)
-    if found.has_mark and mark is None:
-        found.problems.append(f"{MARK_NAME}: the durable mark is unreadable")
-    elif found.has_own_files and mark is None:
-        found.problems.append(f"{MARK_NAME}: the durable mark is missing")
+    if found.has_own_files and mark is None:
+        state = "unreadable" if found.has_mark else "missing"
+        found.problems.append(f"{MARK_NAME}: the durable mark is {state}")
     return mark
 
 
