@@ -328,8 +328,7 @@ class Cluster:
     def _never_committed(self, group: str, zeros: Sequence[QueueId]) -> list[QueueId]:
         """Find the queues, out of those answered with 0, whose topic the group never committed.
 
-        Brokers of 4.9 answer 0 for them, as if the group had committed that; only their list of
-        the topics that a group has committed distinguishes the two.
+        Only the brokers' list of the topics that a group has committed distinguishes the two.
         """
         names = sorted({queue.broker for queue in zeros})
         replies = self._ask([(name, GetConsumeStats(group)) for name in names])

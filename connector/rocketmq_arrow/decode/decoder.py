@@ -5,10 +5,10 @@ magic, inner sizes, topic, queue, the order of queue offsets, the body's checksu
 A record that fails a check is damaged, and `CorruptPolicy` decides what happens to it. Records
 outside the wanted range or tags are dropped unchecked.
 
-Nanoseconds of one core a record (260 bytes, default columns, chunks of 10,000), while other work
-used the cores, too: 90 with checksums and 70 without when a body's records are all uniform (see
-`uniform_records`); 170 and 120 when only most are; 340 and 250 when the sizes of bodies, tags and
-keys differ. Then a chunk costs some 0.5 ms, however few rows it has.
+Nanoseconds of one core a record (260 bytes, default columns, chunks of 10,000): 90 with checksums
+and 70 without when a body's records are all uniform (see `uniform_records`); 170 and 120 when only
+most are; 340 and 250 when the sizes of bodies, tags and keys differ. Then a chunk costs some 0.5
+ms, however few rows it has.
 """
 
 from __future__ import annotations

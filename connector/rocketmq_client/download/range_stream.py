@@ -6,9 +6,7 @@ and opens another stream if this one broke or ended early.
 - Chunks of a range follow each other without a gap, ranges follow each other in order. A chunk that
   breaks this rule breaks the protocol.
 - Unfiltered chunks must hold one record for every offset they cover. The first hole cuts a chunk.
-- A stream proves no loss: a doubt asks for fresh bounds (`judge_doubt`).
-- Time is an argument and may stand still while the consumer works. An outage counts from the last
-  chunk that brought something.
+- Losses, time and outages are treated as in `fetch_window`.
 """
 
 from __future__ import annotations
