@@ -43,6 +43,7 @@ from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.engine.transactions.half_messages import CHECKS_FILE, Transactions
 from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS, TIMERS
 from rocketmq_broker.storage.store import Store
+from rocketmq_wire.model import RETRY_PREFIX
 from rocketmq_wire.requests import brokers, groups, messages, offsets, topics, transactions
 from rocketmq_wire.requests.contract import Done, Reply, Request
 
@@ -258,7 +259,8 @@ class Engine:
         )
         for info in request.consumers:
             tables.groups.ensure(info.group)
-            tables.topics.create_retry_topic(info.group)
+            # Java consumers subscribe to it beside their own topics.
+            tables.topics.ensure_group_topic(RETRY_PREFIX + info.group, 1)
             tables.clients.register_consumer(info, member)
         for group in request.producer_groups:
             tables.clients.register_producer(group, member)

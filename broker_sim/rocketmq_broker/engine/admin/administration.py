@@ -139,20 +139,20 @@ class Administration:
         return groups.GroupsReply(tuple(sorted(online | stored)))
 
     def _consumers(self, request: groups.GetConsumers) -> Reply:
-        clients = self._tables.clients
-        info = clients.consumer_info(request.group)
+        group = self._tables.clients.consumers(request.group)
+        info = group.info
         if info is None:
             raise refusals.group_offline(request.group)
         return groups.ConsumersReply(
-            clients.consumer_connections(request.group),
+            group.connections(),
             info.consume_type,
             info.message_model,
             info.consume_from,
-            dict(clients.subscriptions(request.group)),
+            dict(group.subscriptions),
         )
 
     def _producers(self, request: groups.GetProducers) -> Reply:
-        connections = self._tables.clients.producer_connections(request.group)
+        connections = self._tables.clients.producers(request.group).connections()
         if not connections:
             raise refusals.producers_missing(request.group)
         return groups.ProducersReply(connections)

@@ -117,10 +117,6 @@ class Topics:
         count = 1 if is_group_topic(topic) else min(max(default_queue_count, 1), self._auto_queues)
         return self._put(model.TopicConfig(topic, count, count, _PERMISSIONS))
 
-    def create_retry_topic(self, group: str) -> None:
-        """`%RETRY%<group>`: Java consumers subscribe to it beside their own topics."""
-        self.ensure_group_topic(model.RETRY_PREFIX + group, 1)
-
     def ensure_group_topic(self, topic: str, queue_count: int) -> int:
         """Create a retry or dead-letter topic if it is missing; returns its number of queues."""
         known = self._table.get(topic)

@@ -41,7 +41,9 @@ class RegisteredSubscription(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Group:
+class Group:
+    """The members of a group online, and what they subscribe to."""
+
     members: dict[str, Registration] = field(default_factory=dict)
     subscriptions: dict[str, RegisteredSubscription] = field(default_factory=dict)
     info: ConsumerInfo | None = None
@@ -51,19 +53,19 @@ class _Group:
         return tuple(member.connection for _, member in sorted(self.members.items()))
 
 
-_EMPTY: Final = _Group()
+_EMPTY: Final = Group()
 
 
 class Clients:
     def __init__(self, *, expiry_ms: int) -> None:
         self._expiry_ms = expiry_ms
-        self._consumers: dict[str, _Group] = {}
-        self._producers: dict[str, _Group] = {}
+        self._consumers: dict[str, Group] = {}
+        self._producers: dict[str, Group] = {}
         self._changed: set[str] = set()
         """Consumer groups whose members do not know of a change yet."""
 
     def register_consumer(self, info: ConsumerInfo, member: Registration) -> None:
-        group = self._consumers.setdefault(info.group, _Group())
+        group = self._consumers.setdefault(info.group, Group())
         client_id = member.connection.client_id
         known = group.members.get(client_id)
         group.members[client_id] = member
@@ -82,7 +84,7 @@ class Clients:
                 )
 
     def register_producer(self, group: str, member: Registration) -> None:
-        members = self._producers.setdefault(group, _Group()).members
+        members = self._producers.setdefault(group, Group()).members
         members[member.connection.client_id] = member
 
     def unregister(self, request: UnregisterClient) -> None:
@@ -92,10 +94,7 @@ class Clients:
             (self._consumers, request.consumer_group),
         ):
             if group is not None and group in table:
-                member = table[group].members.pop(request.client_id, None)
-                if member is not None and table is self._consumers:
-                    self._changed.add(group)
-                _drop_if_empty(table, group)
+                self._remove(table, group, [request.client_id])
 
     def forget_peer(self, peer_key: int) -> None:
         """Forget the clients of a closed connection."""
@@ -133,15 +132,13 @@ class Clients:
     def consumer_groups(self) -> tuple[str, ...]:
         return tuple(sorted(self._consumers))
 
-    def consumer_info(self, group: str) -> ConsumerInfo | None:
-        """How a group consumes; None if no member is online."""
-        return self._consumers.get(group, _EMPTY).info
+    def consumers(self, group: str) -> Group:
+        """A group's consumers online."""
+        return self._consumers.get(group, _EMPTY)
 
-    def consumer_connections(self, group: str) -> tuple[Connection, ...]:
-        return self._consumers.get(group, _EMPTY).connections()
-
-    def producer_connections(self, group: str) -> tuple[Connection, ...]:
-        return self._producers.get(group, _EMPTY).connections()
+    def producers(self, group: str) -> Group:
+        """A group's producers online."""
+        return self._producers.get(group, _EMPTY)
 
     def subscriptions(self, group: str) -> Mapping[str, RegisteredSubscription]:
         """The subscriptions of the group's members online, by topic."""
@@ -152,19 +149,19 @@ class Clients:
 
     def _drop(self, is_gone: Callable[[Registration], bool]) -> None:
         for table in (self._producers, self._consumers):
-            for name in list(table):
-                members = table[name].members
-                gone = [client_id for client_id, member in members.items() if is_gone(member)]
-                for client_id in gone:
-                    del members[client_id]
-                if gone and table is self._consumers:
-                    self._changed.add(name)
-                _drop_if_empty(table, name)
+            for name, group in list(table.items()):
+                gone = [client_id for client_id, one in group.members.items() if is_gone(one)]
+                self._remove(table, name, gone)
 
-
-def _drop_if_empty(table: dict[str, _Group], name: str) -> None:
-    if not table[name].members:
-        del table[name]
+    def _remove(self, table: dict[str, Group], name: str, client_ids: list[str]) -> None:
+        members = table[name].members
+        known = [client_id for client_id in client_ids if client_id in members]
+        for client_id in known:
+            del members[client_id]
+        if known and table is self._consumers:
+            self._changed.add(name)
+        if not members:
+            del table[name]
 
 
 @dataclass(slots=True)
