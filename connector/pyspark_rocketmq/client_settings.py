@@ -12,6 +12,17 @@ _MIB = 1024 * 1024
 
 
 def connection_settings(options: ConnectionOptions) -> ConnectionSettings:
+    credentials = tls = None
+    if options.access_key is not None and options.secret_key is not None:
+        credentials = Credentials(options.access_key, options.secret_key, options.security_token)
+    if options.tls:
+        tls = TlsSettings(
+            options.tls_ca_file,
+            options.tls_cert_file,
+            options.tls_key_file,
+            options.tls_server_name,
+            options.tls_verify,
+        )
     return ConnectionSettings(
         name_servers=options.name_server,
         endpoints=options.endpoints,
@@ -21,26 +32,8 @@ def connection_settings(options: ConnectionOptions) -> ConnectionSettings:
         retry_delay_ms_max=max(options.retry_delay_ms, options.retry_max_delay_ms),
         outage_ms=max(1, options.retry_outage_ms),
         address_map=dict(options.address_map),
-        credentials=_credentials(options),
-        tls=_tls(options),
-    )
-
-
-def _credentials(options: ConnectionOptions) -> Credentials | None:
-    if options.access_key is None or options.secret_key is None:
-        return None
-    return Credentials(options.access_key, options.secret_key, options.security_token)
-
-
-def _tls(options: ConnectionOptions) -> TlsSettings | None:
-    if not options.tls:
-        return None
-    return TlsSettings(
-        options.tls_ca_file,
-        options.tls_cert_file,
-        options.tls_key_file,
-        options.tls_server_name,
-        options.tls_verify,
+        credentials=credentials,
+        tls=tls,
     )
 
 

@@ -127,14 +127,8 @@ class ReadOptions:
     @property
     def has_limits(self) -> bool:
         """True if a micro-batch may be smaller than all there is."""
-        return any(
-            limit is not None
-            for limit in (
-                self.max_offsets_per_trigger,
-                self.min_offsets_per_trigger,
-                self.max_bytes_per_trigger,
-            )
-        )
+        messages = (self.max_offsets_per_trigger, self.min_offsets_per_trigger)
+        return messages != (None, None) or self.max_bytes_per_trigger is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ class OffsetDriver(ABC):
 
     def __init__(self, options: ReadOptions, ports: Ports) -> None:
         self._options = options
+        self._ports = ports
         self._settings = connection_settings(options.connection)
         self._cluster = ports.open_cluster(self._settings)
         self._admission = OffsetAdmission(
@@ -160,6 +161,20 @@ class OffsetDriver(ABC):
         if self._reported is None or self._reported[0] is not self._ends:
             self._reported = (self._ends, {"version": 1, "offsets": nested(self._ends)})
         return self._reported[1]
+
+    def close(self) -> None:
+        """See `StreamDriver`."""
+        if self._watcher is not None:
+            self._watcher.close()
+        self._cluster.close()
+
+    def _watch(self, queues: tuple[QueueId, ...]) -> None:
+        """Watch the end offsets of these queues and no others."""
+        if self._watcher is None:
+            hold_ms = self._options.pull.suspend_timeout_ms
+            self._watcher = self._ports.open_watch(self._settings, queues, hold_ms=hold_ms)
+        else:
+            self._watcher.set_queues(queues)
 
     # --- what the subclasses say ----------------------------------------------------------------
 

@@ -120,6 +120,10 @@ def unpack_half_messages(data: bytes, group: str) -> list[HalfMessage]:
     ]
 
 
+def _content_of(decision: Decision, **facts: object) -> dict[str, object]:
+    return {"version": _VERSION, "query": decision.query, "batch": decision.batch, **facts}
+
+
 def retry_decision(cluster: Cluster, work: Callable[[], T]) -> T:
     """Repeat `work` during an outage, for as long as `retry.outageMs` allows."""
     return Retry(cluster.settings.over_outage(DECISION), cluster.clock).call(work)
@@ -163,15 +167,13 @@ class DecisionLog:
             pack_half_messages(half_messages[first : first + _PART_ROWS_MAX])
             for first in range(0, len(half_messages), _PART_ROWS_MAX)
         ]
-        head = {
-            "version": _VERSION,
-            "query": decision.query,
-            "batch": decision.batch,
-            "group": decision.group,
-            "count": len(half_messages),
-            "starts": [[q.topic, q.broker, q.index, at] for q, at in decision.starts.items()],
-            "owner": self._owner,
-        }
+        head = _content_of(
+            decision,
+            group=decision.group,
+            count=len(half_messages),
+            starts=[[q.topic, q.broker, q.index, at] for q, at in decision.starts.items()],
+            owner=self._owner,
+        )
         queues = retry_decision(self._cluster, self._head_queues)
         head["brokers"] = self._register_brokers(queues)
         heads = {}
@@ -201,12 +203,7 @@ class DecisionLog:
     def _store_note(
         self, queues: Sequence[QueueId], decision: Decision, **content_of_kind: object
     ) -> dict[QueueId, int]:
-        content = {
-            "version": _VERSION,
-            "query": decision.query,
-            "batch": decision.batch,
-            **content_of_kind,
-        }
+        content = _content_of(decision, **content_of_kind)
         body = json.dumps({**content, "brokers": self._register_brokers(queues)}).encode()
         return {queue: self._send(queue, body, decision) for queue in queues}
 

@@ -85,8 +85,9 @@ class GroupMemberDriver(OffsetDriver):
     """Plans one query's micro-batches; answers `StreamDriver`."""
 
     def __init__(self, options: ReadOptions, ports: GroupMemberPorts | None = None) -> None:
-        self._ports = ports or GroupMemberPorts()
-        super().__init__(options, self._ports)
+        ports = ports or GroupMemberPorts()
+        super().__init__(options, ports)
+        self._open_batch_member = ports.open_batch_member
         self._member: BatchMember | None = None
         self._watched: frozenset[QueueId] = frozenset()
         self._judged: set[QueueId] = set()
@@ -110,9 +111,7 @@ class GroupMemberDriver(OffsetDriver):
         """Leave the group, with what is durable stored."""
         if self._member is not None:
             self._member.close()
-        if self._watcher is not None:
-            self._watcher.close()
-        self._cluster.close()
+        super().close()
 
     # --- a call of Spark ------------------------------------------------------------------------
 
@@ -131,7 +130,7 @@ class GroupMemberDriver(OffsetDriver):
             raise no_route(scan.absent_topics)
         known = {} if start.is_initial else start.offsets
         self._identity = TopicIdentity(start.first_store_times, start.first_offsets)
-        member = self._ports.open_batch_member(self._settings, self._options, known)
+        member = self._open_batch_member(self._settings, self._options, known)
         self._member = member
         # A run with AvailableNow would otherwise end before it owned a queue.
         member.wait_for_queues(self._options.connection.connect_timeout_ms)
@@ -157,26 +156,15 @@ class GroupMemberDriver(OffsetDriver):
         assert self._member is not None
         offsets = self._member.take()
         self._judge_gained(self._member, offsets)
-        if not self._admission.is_frozen:
-            self._watch(offsets)
+        if not self._admission.is_frozen and self._watched != offsets.keys():
+            self._watched = frozenset(offsets)
+            self._watch(tuple(sorted(offsets)))
         if self._watcher is not None:
             found = self._watcher.ends()
             self._ends.update({queue: end for queue, end in found.items() if queue in offsets})
         self._ends = {queue: end for queue, end in self._ends.items() if queue in self._watched}
         self._judge_passed(self._member, offsets)
         return self._admission.backlog(offsets, self._ends)
-
-    def _watch(self, offsets: Mapping[QueueId, int]) -> None:
-        wanted = frozenset(offsets)
-        if wanted == self._watched:
-            return
-        self._watched = wanted
-        queues = tuple(sorted(wanted))
-        if self._watcher is None:
-            hold_ms = self._options.pull.suspend_timeout_ms
-            self._watcher = self._ports.open_watch(self._settings, queues, hold_ms=hold_ms)
-        else:
-            self._watcher.set_queues(queues)
 
     def _judge_gained(self, member: BatchMember, offsets: dict[QueueId, int]) -> None:
         """Judge the queues that this member gained: what they hold, and what is gone."""

@@ -101,8 +101,7 @@ class PullDriver(OffsetDriver):
     """Plans one query's micro-batches; answers `StreamDriver`."""
 
     def __init__(self, options: ReadOptions, ports: Ports | None = None) -> None:
-        self._ports = ports or Ports()
-        super().__init__(options, self._ports)
+        super().__init__(options, ports or Ports())
         self._offsets = StreamOffsets(options, self._ports.now_ms)
         self._first: ClusterScan | None = None
         self._initial: Offset | None = None
@@ -142,9 +141,7 @@ class PullDriver(OffsetDriver):
             self._committer.close()
         if self._discovery is not None:
             self._discovery.close()
-        if self._watcher is not None:
-            self._watcher.close()
-        self._cluster.close()
+        super().close()
 
     # --- a call of Spark ------------------------------------------------------------------------
 
@@ -156,7 +153,7 @@ class PullDriver(OffsetDriver):
         found = self._discovery.take() if self._discovery is not None else None
         if found is not None and self._watcher is not None:
             self._offsets.note_scan(found)
-            self._watcher.set_queues(self._offsets.live_queues())
+            self._watch(self._offsets.live_queues())
 
     def _begin(self, start: SourceOffset) -> None:
         topics = tuple(sorted({queue.topic for queue in start.offsets}))
@@ -168,11 +165,7 @@ class PullDriver(OffsetDriver):
             committer.claim(self._cluster)
             self._committer = committer
         if not self._admission.is_frozen:
-            self._watcher = self._ports.open_watch(
-                self._settings,
-                self._offsets.live_queues(),
-                hold_ms=self._options.pull.suspend_timeout_ms,
-            )
+            self._watch(self._offsets.live_queues())
             self._discovery = Discovery(self._open, self._options, self._offsets.topics)
             self._discovery.start()
         self._has_begun = True
