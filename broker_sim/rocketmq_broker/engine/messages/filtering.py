@@ -7,7 +7,7 @@ selector needs the properties in the records, so it filters the records after th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -101,12 +101,26 @@ def read_matching(
 ) -> ReadResult:
     """Read the matching records from an offset on; examines at most `scan_max` entries."""
     selector = wanted.selector
-    read = partial(store.read, topic, queue_index, start, stops_at_file_end=stops_at_file_end)
     if selector is None:
-        hashes = wanted.tag_hashes
-        return read(count_max=count_max, bytes_max=bytes_max, tag_hashes=hashes, scan_max=scan_max)
-    found = read(count_max=min(scan_max, _SQL_SCAN_MAX), bytes_max=_SQL_SCAN_SIZE_MAX)
-    return found if found.lost else _select(selector, found, start, count_max, bytes_max)
+        return store.read(
+            topic,
+            queue_index,
+            start,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            tag_hashes=wanted.tag_hashes,
+            scan_max=scan_max,
+            stops_at_file_end=stops_at_file_end,
+        )
+    read = store.read(
+        topic,
+        queue_index,
+        start,
+        count_max=min(scan_max, _SQL_SCAN_MAX),
+        bytes_max=_SQL_SCAN_SIZE_MAX,
+        stops_at_file_end=stops_at_file_end,
+    )
+    return read if read.lost else _select(selector, read, start, count_max, bytes_max)
 
 
 def _select(
