@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bench.load import batch_request, numbered, numbered_bodies, records_request
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.records.batch import decode_batch
 from rocketmq_wire.records.properties import decode_properties
 from rocketmq_wire.records.record import decode_record
+from support.batch_entries import decode_batch
 
 QUEUE = QueueId("loaded", "broker-a", 3)
 NUMBERS = range(9_998, 10_003)

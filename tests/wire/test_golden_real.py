@@ -14,7 +14,7 @@ from rocketmq_wire.model import (
     Route,
     TopicConfig,
 )
-from rocketmq_wire.records.batch import decode_batch, encode_batch
+from rocketmq_wire.records.batch import encode_batch
 from rocketmq_wire.records.properties import decode_properties
 from rocketmq_wire.records.record import decode_record, decompress_body
 from rocketmq_wire.requests.brokers import GetCluster
@@ -33,6 +33,7 @@ from rocketmq_wire.requests.offsets import (
     GetMaxOffset,
 )
 from rocketmq_wire.requests.topics import GetRoute, GetTopicConfig, GetTopicStats
+from support.batch_entries import decode_batch
 from support.golden_frames import (
     PULLS,
     QUEUE,

@@ -1,4 +1,4 @@
-"""Messages of one send <-> the body of a batch (request code 320).
+"""Messages of one send -> the body of a batch (request code 320).
 
 Entries follow each other; no count precedes them:
 
@@ -13,10 +13,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 
-from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
-from rocketmq_wire.model import PROPERTIES_SIZE_MAX, Buffer
+from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.model import PROPERTIES_SIZE_MAX
 from rocketmq_wire.records.record import HOST_V6_EXTRA, RECORD_SIZE_MIN
 
 ENTRY_SIZE_MIN: Final = 22
@@ -62,37 +62,3 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
             raise LocalProtocolError(f"a batch entry's field does not fit: {error}") from error
         parts += (entry.body, _SHORT.pack(len(entry.properties)), entry.properties)
     return b"".join(parts)
-
-
-def decode_batch(buffer: Buffer) -> list[BatchEntry]:
-    """Split a batch body. Raises CorruptRecordError if its lengths do not add up."""
-    view = memoryview(buffer)
-    entries: list[BatchEntry] = []
-    position = 0
-    while position < len(view):
-        entry, position = _decode_entry(view, position)
-        entries.append(entry)
-    return entries
-
-
-def _decode_entry(view: memoryview, position: int) -> tuple[BatchEntry, int]:
-    left = len(view) - position
-
-    def refuse(reason: str) -> NoReturn:
-        raise CorruptRecordError("batch", position, reason)
-
-    if left < ENTRY_SIZE_MIN:
-        refuse(f"{left} bytes are no entry")
-    (size, _, _, flag, body_size) = _HEAD.unpack_from(view, position)
-    if not ENTRY_SIZE_MIN <= size <= left:
-        refuse(f"an entry of {size} bytes does not fit the {left} there")
-    if not 0 <= body_size <= size - ENTRY_SIZE_MIN:
-        refuse(f"a body of {body_size} bytes does not fit the entry's {size}")
-    body_start = position + _HEAD.size
-    body_end = body_start + body_size
-    (properties_size,) = _SHORT.unpack_from(view, body_end)
-    end = position + size
-    if properties_size != end - body_end - 2:
-        refuse(f"properties of {properties_size} bytes leave the entry's size {size} unmet")
-    entry = BatchEntry(flag, bytes(view[body_start:body_end]), bytes(view[body_end + 2 : end]))
-    return entry, end

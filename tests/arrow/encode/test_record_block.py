@@ -24,10 +24,11 @@ from rocketmq_arrow.kernels.java_hashes import java_hashes
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError, ProtocolError
 from rocketmq_wire.hashes import java_hash
 from rocketmq_wire.model import Host, StoredMessage
-from rocketmq_wire.records.batch import BatchEntry, decode_batch, encode_batch
+from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.properties import decode_properties
 from rocketmq_wire.records.record import decode_record
 from support.batch_blocks import block_from_batch
+from support.batch_entries import decode_batch
 from support.records import (
     BORN_HOST,
     BORN_HOST_V6,

@@ -21,9 +21,10 @@ from rocketmq_arrow.encode.rows import (
 )
 from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import QueueId
-from rocketmq_wire.records.batch import BatchEntry, decode_batch, encode_batch
+from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.properties import decode_properties, encode_properties
 from support.batch_blocks import block_from_batch
+from support.batch_entries import decode_batch
 from support.records import BORN_HOST, BORN_HOST_V6, STORE_HOST, STORE_HOST_V6
 
 MAP = pa.map_(pa.string(), pa.string())

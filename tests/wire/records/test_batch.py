@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
-from rocketmq_wire.records.batch import BatchEntry, decode_batch, encode_batch
+from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.properties import encode_properties
+from support.batch_entries import decode_batch
 
 GOLDEN_BYTES = bytes.fromhex(
     "0000002C00000000000000000000000100000002686900145741495401747275650254414753015461674102"

@@ -21,11 +21,11 @@ from pyspark_rocketmq.sink.task import TaskWritten, check_written
 from rocketmq_arrow.decode.inflate import inflate
 from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
 from rocketmq_wire.model import BrokerAddresses, Host, QueueId, QueueSet, Route
-from rocketmq_wire.records.batch import decode_batch
 from rocketmq_wire.records.properties import decode_properties
 from rocketmq_wire.records.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
 from rocketmq_wire.requests.messages import SendBatch, SendMessage
 from support.batch_blocks import block_from_batch
+from support.batch_entries import decode_batch
 
 MAP = pa.map_(pa.string(), pa.string())
 QUEUES = [QueueId("orders", "broker-a", index) for index in range(4)]
