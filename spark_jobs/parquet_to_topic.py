@@ -29,7 +29,7 @@ from pyspark_rocketmq.jobs.preflight import files_in, queues_to_write, require_r
 from pyspark_rocketmq.jobs.progress import plural, run_query, say
 from pyspark_rocketmq.jobs.resend import as_new_messages, at_rate
 from pyspark_rocketmq.jobs.session import job_session, refused_as, run_job
-from pyspark_rocketmq.sink.encoding.schema import sink_columns
+from pyspark_rocketmq.sink.encoding.plan import sink_columns
 
 
 def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:

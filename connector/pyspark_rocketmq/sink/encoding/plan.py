@@ -6,23 +6,40 @@ else.
 
 from __future__ import annotations
 
+import difflib
 import logging
 import uuid
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from pyspark.sql.types import StructType
+from pyspark.sql import types
 
 from pyspark_rocketmq.client_settings import connection_settings
-from pyspark_rocketmq.errors import UnsupportedError
+from pyspark_rocketmq.errors import SinkSchemaError, UnsupportedError
 from pyspark_rocketmq.options.sink_table import WriteName
 from pyspark_rocketmq.options.values import WriteOptions
-from pyspark_rocketmq.sink.encoding.schema import sink_columns
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 
 _log = logging.getLogger("pyspark_rocketmq")
+
+_TEXT: Final = (types.StringType,)
+_NUMBER: Final = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
+_KINDS: Final[Mapping[str, tuple[tuple[type[types.DataType], ...], str]]] = {
+    "topic": (_TEXT, "string"),
+    "body": ((types.StringType, types.BinaryType), "string or binary"),
+    "keys": (_TEXT, "string"),
+    "tags": (_TEXT, "string"),
+    "properties": ((types.MapType,), "map<string,string>"),
+    "queueId": (_NUMBER, "int"),
+    "brokerName": (_TEXT, "string"),
+    "messageGroup": (_TEXT, "string"),
+    "delayLevel": (_NUMBER, "int"),
+    "deliveryTimestamp": ((types.TimestampType,), "timestamp"),
+}
+_BY_KEY: Final = {name.lower(): name for name in _KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +113,9 @@ class SinkPlan:
     """The user's name of a batch write; None: a rerun cannot be recognised."""
 
 
-def sink_plan(options: WriteOptions, schema: StructType, *, is_batch: bool = False) -> SinkPlan:
+def sink_plan(
+    options: WriteOptions, schema: types.StructType, *, is_batch: bool = False
+) -> SinkPlan:
     """The plan of a write. Raises SinkSchemaError."""
     if options.send_back:
         from pyspark_rocketmq.sink.encoding.send_back import send_back_plan  # Keeps planning light.
@@ -183,3 +202,39 @@ def refuse_overwrite(what: str) -> None:
             "frame.write.format('rocketmq').option('writeId', NAME).mode('append')"
         ),
     )
+
+
+def sink_columns(schema: types.StructType, *, has_topic_option: bool) -> dict[str, int]:
+    """The index of each message part's column. Raises SinkSchemaError before anything is sent."""
+    column_indices: dict[str, int] = {}
+    for column_index, field in enumerate(schema.fields):
+        name = _BY_KEY.get(field.name.lower())
+        if name is None:
+            raise SinkSchemaError(
+                f"column '{field.name}' is no part of a message: {_hint(field.name)}"
+            )
+        if name in column_indices:
+            raise SinkSchemaError(f"column '{name}' is there twice")
+        kinds, wanted = _KINDS[name]
+        if not isinstance(field.dataType, kinds) or not _is_text_map(field.dataType):
+            found = field.dataType.simpleString()
+            raise SinkSchemaError(f"column '{field.name}' must be {wanted}, not {found}")
+        column_indices[name] = column_index
+    if "body" not in column_indices:
+        raise SinkSchemaError("column 'body' is missing")
+    if "topic" not in column_indices and not has_topic_option:
+        raise SinkSchemaError("there is neither an option 'topic' nor a column 'topic'")
+    if "brokerName" in column_indices and "queueId" not in column_indices:
+        raise SinkSchemaError("column 'brokerName' needs a column 'queueId'")
+    return column_indices
+
+
+def _is_text_map(kind: types.DataType) -> bool:
+    if not isinstance(kind, types.MapType):
+        return True
+    return all(isinstance(one, types.StringType) for one in (kind.keyType, kind.valueType))
+
+
+def _hint(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), _BY_KEY, n=1)
+    return f"did you mean '{_BY_KEY[near[0]]}'?" if near else "messages have " + ", ".join(_KINDS)

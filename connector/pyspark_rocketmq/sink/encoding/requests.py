@@ -23,11 +23,17 @@ from pyspark_rocketmq.sink.encoding.queue_choice import (
     indices_of,
     numbers_of,
 )
-from pyspark_rocketmq.sink.encoding.row_ids import digests, row_id_values
 from rocketmq_arrow.encode.deflate import compress_bodies, compressed_flag
-from rocketmq_arrow.encode.rows import OutgoingRows, encode_entries, encode_record_rows
+from rocketmq_arrow.encode.rows import (
+    OutgoingRows,
+    encode_entries,
+    encode_record_rows,
+    map_texts,
+    texts_of,
+)
 from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions
 from rocketmq_arrow.kernels.numpy_arrays import mask_of, text_array
+from rocketmq_arrow.kernels.text_hashes import Hashes, content_hashes
 from rocketmq_client.producer.column_batches import ROWS_MAX, count_on
 from rocketmq_client.producer.send_queue import SendRequest
 from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
@@ -60,6 +66,8 @@ _ACTING: Final = (
     *("TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "INNER_NUM", _GROUP),
     *(CHECK_IMMUNITY, "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", LITE_TOPIC),
 )
+_HEX_PAIRS: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
+_ROW_ID_SIZE: Final = 32
 _LARGE: Final = ((pa.large_string(), pa.string()), (pa.large_binary(), pa.binary()))
 
 
@@ -283,9 +291,7 @@ class SinkRequests:
         bodies = rows.columns["body"]
         keys, tags, properties = (rows.get(name) for name in ("keys", "tags", "properties"))
         groups = rows.get("messageGroup")
-        row_ids = row_id_values(
-            rows.numbers, digests(topic, bodies, keys, tags, properties, groups)
-        )
+        row_ids = _row_ids(rows.numbers, digests(topic, bodies, keys, tags, properties, groups))
         if groups is not None:
             named = (*named, (_GROUP, groups))
         return OutgoingRows(
@@ -425,3 +431,39 @@ def _entry_parts(data: Bytes, start: int, end: int) -> tuple[bytes, bytes]:
     entry = data[start:end].tobytes()
     body_end = _ENTRY_BODY_AT + int.from_bytes(entry[_ENTRY_BODY_AT - 4 : _ENTRY_BODY_AT], "big")
     return entry[_ENTRY_BODY_AT:body_end], entry[body_end + 2 :]
+
+
+def digests(
+    topic: str,
+    bodies: pa.Array,
+    keys: pa.Array | None,
+    tags: pa.Array | None,
+    properties: pa.Array | None,
+    groups: pa.Array | None = None,
+) -> Hashes:
+    """64 bits of each row's content; empty counts as absent, as in messages.
+
+    A task that runs again may see its rows in another order: only a row whose number and digest
+    both repeat is a replay.
+    """
+    name = np.frombuffer(topic.encode(), np.uint8)
+    whole = np.array([0], np.int64), np.array([len(name)], np.int64)
+    seed = content_hashes(name, *whole, np.zeros(1, np.uint64))
+    hashes = np.repeat(seed, len(bodies))
+    for number, column in enumerate((keys, tags, properties, groups)):
+        if column is not None:
+            texts = map_texts(column) if column is properties else texts_of(column)
+            # The same text in another column is another message.
+            hashes = content_hashes(*texts, hashes + np.uint64(number + 1))
+    return content_hashes(*texts_of(bodies), hashes)
+
+
+def _row_ids(rows: Positions, hashes: Hashes) -> pa.Array:
+    """Each row's number in its partition and its digest, 16 hexadecimal digits each."""
+    numbers = np.empty((len(rows), 2), ">u8")
+    numbers[:, 0] = rows
+    numbers[:, 1] = hashes
+    digits: NDArray[np.uint16] = _HEX_PAIRS[numbers.view(np.uint8)]
+    ends = np.arange(0, _ROW_ID_SIZE * (len(rows) + 1), _ROW_ID_SIZE, dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(digits)]
+    return pa.Array.from_buffers(pa.string(), len(rows), buffers)
