@@ -25,10 +25,16 @@ from pyspark_rocketmq.jobs.arguments import (
     positive,
     source_options,
 )
-from pyspark_rocketmq.jobs.preflight import files_in, queues_to_write, require_rows_fit
 from pyspark_rocketmq.jobs.progress import plural, run_query, say
 from pyspark_rocketmq.jobs.resend import as_new_messages, at_rate
-from pyspark_rocketmq.jobs.session import job_session, refused_as, run_job
+from pyspark_rocketmq.jobs.session import (
+    files_in,
+    job_session,
+    queues_to_write,
+    refused_as,
+    require_rows_fit,
+    run_job,
+)
 from pyspark_rocketmq.sink.encoding.plan import sink_columns
 
 

@@ -34,10 +34,9 @@ from pyspark_rocketmq.jobs.arguments import (
     source_options,
     take_sending,
 )
-from pyspark_rocketmq.jobs.preflight import queues_to_write
 from pyspark_rocketmq.jobs.progress import plural, say
 from pyspark_rocketmq.jobs.resend import as_new_messages, at_rate
-from pyspark_rocketmq.jobs.session import job_session, run_job
+from pyspark_rocketmq.jobs.session import job_session, queues_to_write, run_job
 from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.options.values import ReadOptions
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rocketmq_cli.status_page.history import Sample
-from rocketmq_cli.status_page.observer import take_sample
+from rocketmq_cli.status_page.web import take_sample
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError

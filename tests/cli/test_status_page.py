@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 from rocketmq_broker.broker import Broker
 from rocketmq_cli.status_page import metrics, pages
 from rocketmq_cli.status_page.history import BrokerSample, History, Point, Sample
-from rocketmq_cli.status_page.observer import HISTORY_LENGTH
 from rocketmq_cli.status_page.pages import line_chart, nice_top, short, thinned
-from rocketmq_cli.status_page.web import StatusPage
+from rocketmq_cli.status_page.web import HISTORY_LENGTH, StatusPage
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import CommittedOffset, QueueId, QueueStats

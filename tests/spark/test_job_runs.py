@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 
 from pyspark_rocketmq.errors import JobError
 from pyspark_rocketmq.jobs.arguments import interval, microseconds_of
-from pyspark_rocketmq.jobs.preflight import files_in, require_rows_fit
+from pyspark_rocketmq.jobs.session import files_in, require_rows_fit
 from rocketmq_broker import Broker
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_wire.errors import TopicNotFoundError

@@ -28,7 +28,7 @@ from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
 from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_broker.servers.sockets.addresses import BoundPorts, advertised_host, host_and_port
-from rocketmq_broker.servers.sockets.grpc_front import INNER_HOST, GrpcFront
+from rocketmq_broker.servers.sockets.listener import INNER_HOST, GrpcFront
 from rocketmq_wire.allocator import keep_freed_buffers
 from rocketmq_wire.stubs import SERVICE, descriptor_files, public
 

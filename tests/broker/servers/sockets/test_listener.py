@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from rocketmq_broker.servers.sockets.grpc_front import GrpcFront
+from rocketmq_broker.servers.sockets.listener import GrpcFront
 
 
 @pytest.fixture
