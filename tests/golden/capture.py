@@ -22,7 +22,7 @@ from rocketmq_wire.model import QueueId, Subscription, TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.remoting.codec import encode_request
-from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
+from rocketmq_wire.remoting.frames import Frame, FrameDecoder
 from rocketmq_wire.remoting.headers import Header
 from rocketmq_wire.requests.brokers import GetCluster
 from rocketmq_wire.requests.contract import Reply, Request
@@ -36,6 +36,7 @@ from rocketmq_wire.requests.offsets import (
 )
 from rocketmq_wire.requests.topics import GetRoute, GetTopicConfig, GetTopicStats
 from support.real_cluster import VERSIONS, RealCluster, run_program
+from support.remoting_sessions import encode_frame, receive
 
 _HERE: Final = Path(__file__).parent
 _JAVA: Final = _HERE.parent / "real" / "java"
@@ -168,7 +169,7 @@ def asked(real: RealCluster, address: str, request: Request[Reply], version: int
 
 def is_whole(received: bytes) -> bool:
     decoder = FrameDecoder()
-    decoder.feed(received)
+    receive(decoder, received)
     return decoder.next_frame() is not None
 
 

@@ -11,6 +11,7 @@ from rocketmq_wire.remoting.codec import decode_reply
 from rocketmq_wire.remoting.frames import Frame, FrameDecoder
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import PullMessages
+from support.remoting_sessions import receive
 
 R = TypeVar("R", bound=Reply)
 
@@ -31,7 +32,7 @@ def golden_frame(version: str, name: str) -> Frame:
     """One whole answer, as it came from the socket."""
     frames = json.loads((_FOLDER / f"rocketmq-{version}-frames.json").read_text())
     decoder = FrameDecoder()
-    decoder.feed(bytes.fromhex(frames[name]))
+    receive(decoder, bytes.fromhex(frames[name]))
     frame = decoder.next_frame()
     assert frame is not None
     assert decoder.is_between_frames

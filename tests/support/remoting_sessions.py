@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rocketmq_wire.model import Buffer, QueueId
-from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
+from rocketmq_wire.model import Buffer, QueueId, buffer_size
+from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame_head
 from rocketmq_wire.remoting.headers import FLAG_REPLY, Header
 from rocketmq_wire.remoting.session import ClientSession, Completed, ReceivedRequest, ServerSession
 from rocketmq_wire.requests.messages import PullMessages
@@ -14,7 +14,11 @@ ASK_MAX = GetMaxOffset(QUEUE)
 PULL = PullMessages("g", QUEUE, 0, 32)
 
 
-def receive(session: ClientSession | ServerSession, *parts: Buffer) -> None:
+def encode_frame(frame: Frame) -> bytes:
+    return encode_frame_head(frame.header, buffer_size(frame.body), frame.codec) + frame.body
+
+
+def receive(session: ClientSession | ServerSession | FrameDecoder, *parts: Buffer) -> None:
     """Fill the protocol's buffers as a socket would."""
     data = b"".join(parts)
     while data:
@@ -41,7 +45,7 @@ def asked(session: ServerSession) -> list[ReceivedRequest]:
 
 def frame_of(*parts: Buffer) -> Frame:
     decoder = FrameDecoder()
-    decoder.feed(b"".join(parts))
+    receive(decoder, *parts)
     frame = decoder.next_frame()
     assert frame is not None
     assert decoder.is_between_frames

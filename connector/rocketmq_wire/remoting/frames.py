@@ -20,7 +20,7 @@ from rocketmq_wire.errors import (
     ProtocolError,
     RemoteProtocolError,
 )
-from rocketmq_wire.model import Buffer, buffer_size
+from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.headers import Header, HeaderCodec, decode_header, encode_header
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
@@ -42,11 +42,6 @@ class Frame:
     header: Header
     body: Buffer = b""
     codec: HeaderCodec = HeaderCodec.JSON
-
-
-def encode_frame(frame: Frame) -> bytes:
-    """A whole frame in one piece."""
-    return encode_frame_head(frame.header, buffer_size(frame.body), frame.codec) + frame.body
 
 
 def encode_frame_head(
@@ -146,16 +141,6 @@ class FrameDecoder:
         if self._error is not None:
             raise self._error
         return None
-
-    def feed(self, data: Buffer) -> None:
-        """Receive from a buffer; for tests and for sources with buffers of their own."""
-        view = memoryview(data).cast("B")
-        while len(view) and self._error is None:
-            buffer = self.next_buffer()
-            size = min(len(view), len(buffer))
-            buffer[:size] = view[:size]
-            self.received(size)
-            view = view[size:]
 
     def _drain(self) -> None:
         while True:

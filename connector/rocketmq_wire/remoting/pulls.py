@@ -49,9 +49,15 @@ class PullFrames:
     encoded once; the bytes are those of the general codec.
     """
 
-    def __init__(self, encode: Callable[[PullMessages, int], bytes]) -> None:
-        """`encode` is the general codec: a pull and its opaque number -> the frame."""
+    def __init__(
+        self, encode: Callable[[PullMessages, int], bytes], *, is_signed: bool = False
+    ) -> None:
+        """`encode` is the general codec: a pull and its opaque number -> the frame.
+
+        A signed frame differs in its signature, too: each is encoded as a whole.
+        """
         self._encode = encode
+        self._is_signed = is_signed
         self._templates: dict[tuple[object, ...], _Template] = {}
 
     def frames(self, pull: PullMessages, opaques: Sequence[int]) -> bytes:
@@ -78,6 +84,8 @@ class PullFrames:
         return pack_head(len(header)) + header
 
     def _find(self, pull: PullMessages) -> _Template | None:
+        if self._is_signed:
+            return None
         queue, subscription = pull.queue, pull.subscription
         # All fields but the offset, as plain values, which a tuple hashes without calling Python.
         key = (

@@ -16,8 +16,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import repeat
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rocketmq_wire.codes import BROKER_VERSION, CLIENT_VERSION, ResponseCode
@@ -142,7 +141,10 @@ class ClientSession(_Session):
             staging_size=_ANSWER_STAGING_SIZE, allocate=allocate, take=self._joined.take
         )
         super().__init__(CLIENT_VERSION, decoder, opaque_start, credentials)
-        self._pull_frames = PullFrames(lambda pull, opaque: b"".join(self._encode(pull, opaque, 0)))
+        self._pull_frames = PullFrames(
+            lambda pull, opaque: b"".join(self._encode(pull, opaque, 0)),
+            is_signed=credentials is not None,
+        )
         self._pending: dict[int, _Pending] = {}
         # A heap; deadlines of finished requests stay in it until they are the first.
         self._deadlines: list[tuple[int, int]] = []
@@ -182,8 +184,10 @@ class ClientSession(_Session):
         opaque = self._free_opaque()
         parts: tuple[Buffer, ...]
         if isinstance(request, PullMessages) and request.times > 1:
-            parts = self._start_joined(request, opaque)
-        elif self._credentials is None and isinstance(request, PullMessages):
+            opaques = [opaque, *(self._free_opaque() for _ in range(request.times - 1))]
+            parts = (self._pull_frames.frames(request, opaques),)
+            self._joined.start(request, opaques)
+        elif isinstance(request, PullMessages):
             parts = (self._pull_frames.frame(request, opaque),)
         else:
             parts = self._encode(request, opaque, 0)
@@ -309,21 +313,6 @@ class ClientSession(_Session):
     def _answer(self, header: Header, encoded: EncodedReply) -> None:
         """Queue the answer to a request of the server."""
         self._answers.append(b"".join(self._encode_reply(header.opaque, encoded)))
-
-    def _start_joined(self, pull: PullMessages, first: int) -> tuple[Buffer, ...]:
-        """The parts of the frames of all times of a pull."""
-        opaques = [first, *(self._free_opaque() for _ in range(pull.times - 1))]
-        if self._credentials is None:
-            frames = self._pull_frames.frames(pull, opaques)
-        else:
-            each = (
-                replace(pull, start=pull.start + index * pull.count_max, times=1)
-                for index in range(pull.times)
-            )
-            parts = map(self._encode, each, opaques, repeat(0))
-            frames = b"".join([part for frame in parts for part in frame])
-        self._joined.start(pull, opaques)
-        return (frames,)
 
     def _free_opaque(self) -> int:
         opaque = self._opaque_next

@@ -14,7 +14,7 @@ from rocketmq_wire.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from rocketmq_wire.remoting.frames import FRAME_SIZE_MAX, Frame, encode_frame
+from rocketmq_wire.remoting.frames import FRAME_SIZE_MAX, Frame
 from rocketmq_wire.remoting.headers import FLAG_ONEWAY, FLAG_REPLY, Header, HeaderCodec
 from rocketmq_wire.remoting.session import (
     OPAQUE_MAX,
@@ -28,7 +28,16 @@ from rocketmq_wire.requests.groups import NotifyMembersChanged
 from rocketmq_wire.requests.members import GetClientOffsets
 from rocketmq_wire.requests.messages import PullMessages
 from rocketmq_wire.requests.offsets import CommitOffset, GetMaxOffset, OffsetReply, OffsetsReply
-from support.remoting_sessions import QUEUE, answer_to, asked, completed, frame_of, receive, start
+from support.remoting_sessions import (
+    QUEUE,
+    answer_to,
+    asked,
+    completed,
+    encode_frame,
+    frame_of,
+    receive,
+    start,
+)
 
 
 def test_a_server_request_that_reuses_a_pending_opaque_completes_nothing():

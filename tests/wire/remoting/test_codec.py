@@ -25,6 +25,7 @@ from rocketmq_wire.requests.messages import RecordsReply, SendRecords, SendReply
 from rocketmq_wire.requests.offsets import GetMaxOffset
 from rocketmq_wire.requests.topics import GetRoute
 from support.remoting_exchanges import EXCHANGES, PULL, QUEUE, SEND, ask, header_of
+from support.remoting_sessions import receive
 
 GOLDEN_JSON = (
     "000000830000007D7B22636F6465223A3130352C226578744669656C6473223A7B22746F706963223A2254227D2C22"
@@ -76,7 +77,7 @@ def test_every_reply_survives_the_wire(asked: Request[Reply], reply: Reply):
 def test_the_golden_frames_ask_for_a_route():
     for encoded in (GOLDEN_JSON, GOLDEN_BINARY):
         decoder = FrameDecoder()
-        decoder.feed(bytes.fromhex(encoded))
+        receive(decoder, bytes.fromhex(encoded))
         frame = decoder.next_frame()
         assert frame is not None
         assert decode_request(frame.header, frame.body) == GetRoute("T")

@@ -14,10 +14,10 @@ from rocketmq_wire.remoting.frames import (
     FRAME_SIZE_MAX,
     Frame,
     FrameDecoder,
-    encode_frame,
     encode_frame_head,
 )
 from rocketmq_wire.remoting.headers import Header, HeaderCodec
+from support.remoting_sessions import encode_frame, receive
 
 GOLDEN_HEADER = Header(105, opaque=7, version=401, language="PYTHON", ext_fields={"topic": "T"})
 GOLDEN_JSON = bytes.fromhex(
@@ -49,20 +49,10 @@ def frames_of(*pieces: bytes, decoder: FrameDecoder | None = None) -> list[Frame
     decoder = decoder or FrameDecoder()
     frames = []
     for piece in pieces:
-        decoder.feed(piece)
+        receive(decoder, piece)
         while frame := decoder.next_frame():
             frames.append(Frame(frame.header, bytes(frame.body), frame.codec))
     return frames
-
-
-def receive(decoder: FrameDecoder, data: bytes) -> None:
-    """Fill the decoder's buffers as a socket would."""
-    while data:
-        buffer = decoder.next_buffer()
-        size = min(len(buffer), len(data))
-        buffer[:size] = data[:size]
-        decoder.received(size)
-        data = data[size:]
 
 
 @pytest.mark.parametrize(("frame", "encoded"), GOLDEN_FRAMES)
@@ -150,7 +140,7 @@ def test_a_web_server_is_recognized_by_the_beginning_of_its_answer(answer: bytes
 def test_an_oversized_frame_is_refused_by_its_first_four_bytes(total: int):
     allocations = Allocations()
     decoder = FrameDecoder(allocate=allocations)
-    decoder.feed(struct.pack(">i", total))
+    receive(decoder, struct.pack(">i", total))
     with pytest.raises(FrameTooLargeError):
         decoder.next_frame()
     assert allocations.sizes == []
@@ -175,7 +165,7 @@ def test_hostile_lengths_are_refused_before_anything_is_allocated(
 ):
     allocations = Allocations()
     decoder = FrameDecoder(allocate=allocations)
-    decoder.feed(struct.pack(">iI", total, mark))
+    receive(decoder, struct.pack(">iI", total, mark))
     with pytest.raises(RemoteProtocolError, match=reason):
         decoder.next_frame()
     assert allocations.sizes == []
@@ -193,7 +183,7 @@ def test_another_protocols_bytes_are_refused():
 
 def test_good_frames_before_a_bad_one_are_delivered_and_the_error_stays():
     decoder = FrameDecoder()
-    decoder.feed(GOLDEN_JSON + struct.pack(">iI", -1, 0) + GOLDEN_JSON)
+    receive(decoder, GOLDEN_JSON + struct.pack(">iI", -1, 0) + GOLDEN_JSON)
     assert decoder.next_frame() == GOLDEN_FRAMES[0][0]
     for _ in range(2):
         with pytest.raises(RemoteProtocolError):
@@ -292,9 +282,9 @@ def test_more_bytes_than_the_buffer_holds_are_refused():
 def test_the_decoder_knows_whether_a_connection_may_close():
     decoder = FrameDecoder()
     assert decoder.is_between_frames
-    decoder.feed(GOLDEN_JSON[:1])
+    receive(decoder, GOLDEN_JSON[:1])
     assert not decoder.is_between_frames
-    decoder.feed(GOLDEN_JSON[1:])
+    receive(decoder, GOLDEN_JSON[1:])
     assert decoder.is_between_frames
 
 

@@ -12,14 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
-from rocketmq_wire.remoting.frames import Frame, encode_frame
+from rocketmq_wire.remoting.frames import Frame
 from rocketmq_wire.remoting.headers import FLAG_REPLY, Header, HeaderCodec, encode_header
 from rocketmq_wire.remoting.pulls import AnswerShape, learn_shape
 from rocketmq_wire.remoting.session import ClientSession, Completed, ServerSession
 from rocketmq_wire.requests.messages import PullReplies, PullReply, PullStatus
 from rocketmq_wire.signing import Credentials
 from support.golden_frames import PULLS, golden_frame
-from support.remoting_sessions import PULL, answer_to, asked, completed, receive, start
+from support.remoting_sessions import (
+    PULL,
+    answer_to,
+    asked,
+    completed,
+    encode_frame,
+    receive,
+    start,
+)
 
 WIDTH = 32
 JOINED = replace(PULL, start=1_000, count_max=WIDTH, times=4)

@@ -14,7 +14,7 @@ from rocketmq_wire.errors import (
     TopicNotFoundError,
     UnsupportedRequestError,
 )
-from rocketmq_wire.remoting.frames import FRAME_SIZE_MAX, Frame, encode_frame
+from rocketmq_wire.remoting.frames import FRAME_SIZE_MAX, Frame
 from rocketmq_wire.remoting.headers import FLAG_ONEWAY, FLAG_REPLY, Header, HeaderCodec
 from rocketmq_wire.remoting.session import ClientSession, Completed, ReceivedRequest, ServerSession
 from rocketmq_wire.requests.brokers import GetCluster
@@ -28,6 +28,7 @@ from support.remoting_sessions import (
     answer_to,
     asked,
     completed,
+    encode_frame,
     frame_of,
     receive,
 )

@@ -13,7 +13,7 @@ from rocketmq_wire.codes import BROKER_VERSION
 from rocketmq_wire.errors import BrokerError, TopicNotFoundError, UnsupportedRequestError
 from rocketmq_wire.model import ConsumerInfo, QueueId, TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
-from rocketmq_wire.remoting.frames import Frame, FrameDecoder, encode_frame
+from rocketmq_wire.remoting.frames import Frame, FrameDecoder
 from rocketmq_wire.remoting.headers import Header, HeaderCodec
 from rocketmq_wire.requests.groups import Heartbeat, ListGroupClients
 from rocketmq_wire.requests.messages import (
@@ -27,6 +27,7 @@ from rocketmq_wire.requests.messages import (
 from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset, GetMaxOffset
 from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic, GetRoute
 from support.remoting_peer import RemotingPeer
+from support.remoting_sessions import encode_frame
 from support.storage_blocks import bodies_of
 
 ORDERS_0 = QueueId("orders", "broker-a", 0)
