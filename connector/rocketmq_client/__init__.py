@@ -35,9 +35,8 @@ if TYPE_CHECKING:
         SendOutcomeUnknownError,
     )
     from rocketmq_client.loss import LossPolicy
-    from rocketmq_client.producer.column_batches import MessageColumns
     from rocketmq_client.producer.half_messages import HalfMessage
-    from rocketmq_client.producer.producer import Producer, delayed
+    from rocketmq_client.producer.producer import MessageColumns, Producer, delayed
     from rocketmq_client.producer.transactional import (
         TransactionListener,
         TransactionProducer,
@@ -64,7 +63,7 @@ _LAZY = {
     "LitePullConsumer": "rocketmq_client.consumer.lite_pull",
     "LossPolicy": "rocketmq_client.loss",
     "Message": "rocketmq_wire.model",
-    "MessageColumns": "rocketmq_client.producer.column_batches",
+    "MessageColumns": "rocketmq_client.producer.producer",
     "MessageModel": "rocketmq_client.consumer.common.settings",
     "OffsetRange": "rocketmq_wire.model",
     "OrderlyStatus": "rocketmq_client.consumer.common.listener",

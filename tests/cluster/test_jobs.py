@@ -25,8 +25,7 @@ from rocketmq_broker import Broker
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.download.contract import ReadSpec
-from rocketmq_client.producer.column_batches import MessageColumns
-from rocketmq_client.producer.producer import Producer
+from rocketmq_client.producer.producer import MessageColumns, Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Bounds, OffsetRange, TopicConfig
 from rocketmq_wire.records.record import decode_record

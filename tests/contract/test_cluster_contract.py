@@ -10,8 +10,7 @@ import pytest
 
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
-from rocketmq_client.producer.column_batches import MessageColumns
-from rocketmq_client.producer.producer import Producer
+from rocketmq_client.producer.producer import MessageColumns, Producer
 from rocketmq_wire.errors import BrokerError, RocketMQError, TopicNotFoundError, raise_first
 from rocketmq_wire.model import (
     Bounds,

@@ -13,13 +13,15 @@ import os
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from rocketmq_arrow.encode.rows import encode_entries, encode_record_rows
+import numpy as np
+
+from rocketmq_arrow.encode.rows import OutgoingRows, encode_entries, encode_record_rows
+from rocketmq_arrow.kernels.lazy_pyarrow import pa
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.errors import SendOutcomeUnknownError
-from rocketmq_client.producer.column_batches import MessageColumns
 from rocketmq_client.producer.send_queue import CERTAINLY_NOT_STORED, SendQueue, SendRequest, Sent
 from rocketmq_client.retry import SEND
 from rocketmq_client.settings import ConnectionSettings
@@ -57,6 +59,13 @@ _OTHER_QUEUES_TRIED: Final = 2
 _STEP_MS_MAX: Final = 1_000
 # Requests up to this size are handed over together, larger ones one by one.
 _TOGETHER_BYTES: Final = 64 * 1024
+# The unique keys of one request differ by a counter of 16 bits.
+ROWS_MAX: Final = 65_536
+_KEY_SIZE: Final = 32
+_COUNTER_DIGITS: Final = 4
+_HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+# Every message of a batch needs it: brokers refuse batches that mix values.
+_SHARED: Final = encode_properties({"WAIT": "true"})
 _NO_ADDRESS: Final = bytes(4)
 _NO_HOST: Final = Host(_NO_ADDRESS, 0)
 
@@ -81,6 +90,28 @@ def delayed(
     name = "DELAY" if level is not None else "TIMER_DELIVER_MS" if at_ms is not None else None
     properties = {**message.properties, name or "TIMER_DELAY_MS": str(given[0])}
     return replace(message, properties=properties)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageColumns:
+    """Messages of one topic as columns of equal length. A null or empty value is no value."""
+
+    bodies: pa.Array
+    tags: pa.Array | None = None
+    keys: pa.Array | None = None
+    properties: pa.Array | None = None
+    """A map column of text to text."""
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.bodies) <= ROWS_MAX:
+            raise LocalProtocolError(
+                f"one request takes 1 to {ROWS_MAX} messages, not {len(self.bodies)}"
+            )
+
+    def rows(self, first_key: str) -> OutgoingRows:
+        """Return the messages with unique keys that count on from `first_key`."""
+        keys = count_on(first_key, len(self.bodies))
+        return OutgoingRows(self.bodies, self.tags, self.keys, self.properties, keys, _SHARED)
 
 
 class _Source:
@@ -290,7 +321,7 @@ class Producer:
         )
 
     def first_unique_key(self, count: int) -> str:
-        """Return the first of `count` unique keys; the others are `column_batches.count_on`."""
+        """Return the first of `count` unique keys; the others are `count_on`."""
         first_key = self._unique_key()
         self._counter += count - 1
         return first_key
@@ -331,6 +362,19 @@ class Producer:
             now_ms=_epoch_ms(),
             counter=self._counter,
         )
+
+
+def count_on(first_key: str, count: int) -> pa.Array:
+    """Return unique keys whose last four hexadecimal digits count on from the first."""
+    first = int(first_key[-_COUNTER_DIGITS:], 16)
+    counters = np.arange(first, first + count) & (ROWS_MAX - 1)
+    texts = np.empty((count, _KEY_SIZE), np.uint8)
+    texts[:] = np.frombuffer(first_key.encode("ascii"), np.uint8)
+    for digit in range(_COUNTER_DIGITS):
+        texts[:, _KEY_SIZE - 1 - digit] = _HEX[counters >> 4 * digit & 15]
+    ends = np.arange(0, _KEY_SIZE * (count + 1), _KEY_SIZE, dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(texts)]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
 def _writable(route: Route, topic: str) -> tuple[QueueId, ...]:

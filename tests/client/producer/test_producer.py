@@ -9,8 +9,7 @@ import pytest
 
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.errors import SendOutcomeUnknownError
-from rocketmq_client.producer.column_batches import count_on
-from rocketmq_client.producer.producer import Producer
+from rocketmq_client.producer.producer import Producer, count_on
 from rocketmq_client.producer.send_queue import Sent
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.contract import Transport

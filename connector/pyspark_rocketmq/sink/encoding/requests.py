@@ -34,7 +34,7 @@ from rocketmq_arrow.encode.rows import (
 from rocketmq_arrow.kernels.gather import Bytes, Mask, Positions
 from rocketmq_arrow.kernels.numpy_arrays import mask_of, text_array
 from rocketmq_arrow.kernels.text_hashes import Hashes, content_hashes
-from rocketmq_client.producer.column_batches import ROWS_MAX, count_on
+from rocketmq_client.producer.producer import ROWS_MAX, count_on
 from rocketmq_client.producer.send_queue import SendRequest
 from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
 from rocketmq_wire.model import Host, QueueId

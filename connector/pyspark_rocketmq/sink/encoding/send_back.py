@@ -2,11 +2,14 @@
 
 RocketMQ takes a message back by its position in the broker's log, and does the rest: the copy in
 `%RETRY%<group>`, the delay of its attempt, and after the last one the copy in `%DLQ%<group>`.
+
+A request that a broker certainly did not take, or whose connection broke, is sent again while an
+outage may last. So a message may come twice, but is never lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -15,10 +18,13 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, String
 from pyspark_rocketmq.errors import SinkRowError, SinkSchemaError
 from pyspark_rocketmq.sink.encoding.plan import SendBackPlan
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.producer.send_backs import send_back_all
-from rocketmq_wire.errors import RowRefusedError
+from rocketmq_client.errors import SendBackRefusedError
+from rocketmq_client.retry import Retry
+from rocketmq_wire.errors import RocketMQError, RowRefusedError
 from rocketmq_wire.requests.messages import SendBack
 
+# In flight together. Brokers take thousands of requests at a time from one connection.
+AT_ONCE_MAX: Final = 256
 _NUMBER: Final = (ByteType, ShortType, IntegerType, LongType)
 _NEEDED: Final = {"topic": (StringType,), "brokerName": (StringType,), "physicalOffset": _NUMBER}
 _OPTIONAL: Final = {"msgId": (StringType,), "delayLevel": _NUMBER}
@@ -98,6 +104,28 @@ def send_back_rows(
             # Learn the addresses of its brokers.
             cluster.route(topic)
             routed.add(topic)
-        send_back_all(cluster, requests)
+        for first in range(0, len(requests), AT_ONCE_MAX):
+            _send_back(cluster, requests[first : first + AT_ONCE_MAX])
         count += len(requests)
     return count
+
+
+def _send_back(cluster: Cluster, requests: Sequence[tuple[str, SendBack]]) -> None:
+    retry = Retry(cluster.settings.request_retry, cluster.clock)
+    while requests:
+        replies = cluster.transport.call_many(
+            requests, timeout_ms=cluster.settings.request_timeout_ms
+        )
+        failed = [
+            (request, reply)
+            for request, reply in zip(requests, replies, strict=True)
+            if isinstance(reply, RocketMQError)
+        ]
+        for (broker, request), error in failed:
+            if not error.retryable or retry.is_over:
+                raise SendBackRefusedError(
+                    broker, request.physical_offset, request.group, str(error)
+                ) from error
+        requests = [request for request, _ in failed]
+        if requests:
+            retry.pause()
