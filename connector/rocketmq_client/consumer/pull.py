@@ -9,17 +9,20 @@ The consumer is a member of its group for the topics it subscribes to: `queues` 
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_client.consumer.active_consumer import ActiveConsumer
+from rocketmq_client.consumer.allocation import Change
+from rocketmq_client.consumer.common.io_thread import RpcHook
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_pull, tags_of
+from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.consuming.listener_calls import send_back
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
 from rocketmq_client.consumer.pulling.queue_puller import HOLD_GRACE_MS, NoPulls
+from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
@@ -42,6 +45,20 @@ class PullResult:
 
 class PullConsumer(ActiveConsumer):
     """Any number of threads may use it."""
+
+    def __init__(
+        self,
+        connection: ConnectionSettings,
+        settings: ConsumerSettings,
+        *,
+        instance_name: str | None = None,
+        unit_name: str | None = None,
+        rpc_hooks: Sequence[RpcHook] = (),
+        on_queues: Callable[[Change], None] | None = None,
+    ) -> None:
+        """Raises ValueError. A thread of the consumer calls `on_queues` with gains and losses."""
+        super().__init__(connection, settings, instance_name, unit_name, rpc_hooks, on_queues)
+        self._consumed: dict[QueueId, int] = {}
 
     def pull(
         self,
@@ -104,8 +121,7 @@ class PullConsumer(ActiveConsumer):
     def update_offset(self, queue: QueueId, offset: int) -> None:
         """Note a queue's consumed offset; it is committed every 5 s and at `close`."""
         self._join_topic(queue.topic)
-        with self._lock:
-            self._consumed[queue] = offset
+        self._consumed[queue] = offset
 
     def send_back(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
         """Let the broker redeliver a message to the group later; False if the broker refuses."""
@@ -117,8 +133,6 @@ class PullConsumer(ActiveConsumer):
         return dict(self._consumed)
 
     def _attach(self, instance: ClientInstance) -> None:
-        self._consumed: dict[QueueId, int] = {}
-        self._lock = threading.Lock()
         self._puller = NoPulls(instance.io, self.settings)
         self._queues = OwnedQueues(
             instance, self.settings, self._puller, on_change=self._on_queues, commits=False
@@ -129,9 +143,7 @@ class PullConsumer(ActiveConsumer):
 
     def _persist(self, now_ms: int) -> None:
         del now_ms
-        with self._lock:
-            offsets = dict(self._consumed)
-        self._queues.offset_store.store(offsets)
+        self._queues.offset_store.store(self.offsets())
 
     def _pull(self, request: PullMessages, timeout_ms: int) -> PullResult:
         self._join_topic(request.queue.topic)

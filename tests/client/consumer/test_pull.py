@@ -117,6 +117,13 @@ def test_a_message_can_be_sent_back(consumer: PullConsumer, topic: Topic) -> Non
     assert [(m.topic, m.body) for m in result.messages] == [(topic.name, message.body)]
 
 
+def test_a_new_consumer_has_no_offsets_and_takes_options_by_name(topic: Topic) -> None:
+    consumer = PullConsumer(topic.connection, ConsumerSettings("g"))
+    assert consumer.offsets() == {}
+    with pytest.raises(TypeError, match="positional"):
+        PullConsumer(topic.connection, ConsumerSettings("g"), "an instance")  # type: ignore[misc]
+
+
 def test_a_consumer_is_started_once(topic: Topic) -> None:
     consumer = PullConsumer(topic.connection, ConsumerSettings(f"g-{topic.name}"))
     with pytest.raises(ClientStateError, match="call start"):
