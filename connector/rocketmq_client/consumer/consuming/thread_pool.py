@@ -35,10 +35,10 @@ class ConsumePool:
         self.resize(size)
 
     def resize(self, size: int) -> None:
-        """Change the number of threads; a surplus thread ends when it is free."""
+        """Change the number of threads; surplus ones end when free, closed pools get none."""
         with self._lock:
             self._threads = [thread for thread in self._threads if thread.is_alive()]
-            while self._size < size:
+            while self._size < size and not self.is_closed:
                 number = next(self._numbers)
                 thread = threading.Thread(
                     target=self._run, name=f"{self._name}-{number}", daemon=True

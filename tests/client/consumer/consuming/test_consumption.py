@@ -112,6 +112,8 @@ def test_a_pool_has_a_limit_and_a_closed_one_takes_nothing() -> None:
     assert [pool.put(lambda: None) for _ in range(3)] == [True, True, False]
     assert pool.shut_down(0)
     assert not pool.put(lambda: None)
+    pool.resize(1)  # As by a start in another thread: its threads would wait forever.
+    assert pool.shut_down(0)
 
 
 def test_surplus_threads_end_also_at_shutdown() -> None:
