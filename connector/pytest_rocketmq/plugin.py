@@ -104,8 +104,8 @@ def rocketmq(
         from pytest_rocketmq.handle import RocketMQ
 
     broker, lines = _rocketmq_broker
-    where = broker.name_server, lambda: broker.endpoints
-    shared = RocketMQ(*where, label=request.node.name, log_lines=lines)
+    label = request.node.name
+    shared = RocketMQ(broker.name_server, lambda: broker.endpoints, label=label, log_lines=lines)
     with _reported(request, shared) as handle:
         yield handle
 

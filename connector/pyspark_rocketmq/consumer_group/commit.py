@@ -221,5 +221,5 @@ class OffsetCommitter:
                 stored[queue],
                 max(wanted[queue], self._planned.get(queue, 0)),
             )
-        for error in reversed(errors.values()):
-            raise error
+        if errors:
+            raise next(reversed(errors.values()))

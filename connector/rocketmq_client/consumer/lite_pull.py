@@ -237,7 +237,9 @@ class LitePullConsumer(ActiveConsumer):
         queues = route.readable_queues(topic)
         known = self._watched.get(topic, queues)
         self._watched[topic] = queues
-        for on_change in self._watchers[topic] if known != queues else ():
+        if known == queues:
+            return
+        for on_change in self._watchers[topic]:
             try:
                 on_change(queues)
             except BaseException:  # noqa: BLE001, PERF203 - the application's callback

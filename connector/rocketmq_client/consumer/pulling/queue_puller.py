@@ -81,7 +81,7 @@ class NoPulls:
         return OwnedQueue(queue, process, control, subscription, tags_of(subscription))
 
     def start(self, owned: OwnedQueue) -> None:
-        """Pull from the queue until it is dropped; a second call runs its next step at once."""
+        """Nothing is pulled here."""
 
     def is_stale(self, owned: OwnedQueue, time_ms: int) -> bool:
         """The queue's pulls have stopped."""
@@ -106,6 +106,7 @@ class QueuePuller(NoPulls):
     """Queues that are not pulled from."""
 
     def start(self, owned: OwnedQueue) -> None:
+        """Pull from the queue until it is dropped; a second call runs its next step at once."""
         self.io.post(partial(self._step, owned))
 
     def is_stale(self, owned: OwnedQueue, time_ms: int) -> bool:
