@@ -10,7 +10,7 @@ import pyarrow as pa
 from bench.bed import BODY_SIZES, Bed
 from bench.machine import Figures, alternate, median_seconds, quietness, repeat
 from bench.registry import measurement
-from rocketmq_arrow.columns import DEFAULT_COLUMNS, arrow_schema
+from rocketmq_arrow.source_columns import DEFAULT_COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.model import Bounds, OffsetRange

@@ -37,7 +37,7 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> str:
-        from pyspark_rocketmq.schema import default_ddl  # Keeps Spark's lookup light.
+        from pyspark_rocketmq.requested_schema import default_ddl  # Keeps Spark's lookup light.
 
         options = self._parsed.selected_read()
         if options.bodies.body_format is not None:

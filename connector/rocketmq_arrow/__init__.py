@@ -10,17 +10,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rocketmq_arrow.columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
+    from rocketmq_arrow.source_columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
     from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
     from rocketmq_arrow.encode.rows import encode_batch_body, encode_records
 
 _LAZY = {
-    "COLUMNS": "rocketmq_arrow.columns",
+    "COLUMNS": "rocketmq_arrow.source_columns",
     "CorruptPolicy": "rocketmq_arrow.decode.decoder",
-    "DEFAULT_COLUMNS": "rocketmq_arrow.columns",
+    "DEFAULT_COLUMNS": "rocketmq_arrow.source_columns",
     "DecodeOptions": "rocketmq_arrow.decode.decoder",
     "Decoder": "rocketmq_arrow.decode.decoder",
-    "arrow_schema": "rocketmq_arrow.columns",
+    "arrow_schema": "rocketmq_arrow.source_columns",
     "encode_batch_body": "rocketmq_arrow.encode.rows",
     "encode_records": "rocketmq_arrow.encode.rows",
 }

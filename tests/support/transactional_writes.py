@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_rocketmq.sink.encoding.plan import SinkLayout, TransactionPlan, WriteId
-from pyspark_rocketmq.sink.encoding.requests import SinkRequests
+from pyspark_rocketmq.sink.encoding.batches import SinkRequests
 from pyspark_rocketmq.sink.transactional.commit import (
     Commits,
     HalfMessagesWritten,

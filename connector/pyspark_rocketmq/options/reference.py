@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark_rocketmq.options.definition import OptionDefinition
 from pyspark_rocketmq.options.parse import DEFINITIONS
-from rocketmq_arrow.columns import COLUMNS, DEFAULT_COLUMNS, Column
+from rocketmq_arrow.source_columns import COLUMNS, DEFAULT_COLUMNS, Column
 
 _HEAD: Final = """\
 # Options and columns

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from pyspark_rocketmq.client_settings import connection_settings, read_spec
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.read.typed_bodies import TypedPlan, typed_plan
-from pyspark_rocketmq.schema import arrow_schema_of, read_schema
+from pyspark_rocketmq.requested_schema import arrow_schema_of, read_schema
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.settings import ConnectionSettings

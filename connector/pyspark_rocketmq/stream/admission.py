@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark_rocketmq.client_settings import read_spec
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.micro_batch import GUESSED_BYTES, Limits, admit, backlogs
-from rocketmq_arrow.columns import arrow_schema
+from rocketmq_arrow.source_columns import arrow_schema
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import ReadLimits, ReadSpec

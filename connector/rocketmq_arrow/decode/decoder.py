@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketmq_arrow.columns import check_schema
+from rocketmq_arrow.source_columns import check_schema
 from rocketmq_arrow.decode.boundaries import record_bounds, refuse_other_sizes
 from rocketmq_arrow.decode.checksums import wrong_bodies
 from rocketmq_arrow.decode.column_builders import ColumnValues

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rocketmq_arrow.columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
+from rocketmq_arrow.source_columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import QueueId, StoredMessage

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_arrow.columns import COLUMNS
+from rocketmq_arrow.source_columns import COLUMNS
 from rocketmq_arrow.decode import property_template
 from rocketmq_arrow.decode.property_scan import PropertyScan
 from rocketmq_arrow.decode.property_template import RowTemplate

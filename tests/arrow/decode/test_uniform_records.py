@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_arrow.columns import COLUMNS, arrow_schema
+from rocketmq_arrow.source_columns import COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_arrow.decode.uniform_records import UniformReader, UniformRecords
 from rocketmq_wire.errors import CorruptRecordError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_arrow.columns import arrow_schema
+from rocketmq_arrow.source_columns import arrow_schema
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
 from rocketmq_arrow.encode.record_block import block_from_records
 from rocketmq_arrow.encode.rows import (

@@ -22,7 +22,7 @@ from rocketmq_arrow.kernels.numpy_arrays import (
 
 FIRST_BATCH = """
 import sys
-from rocketmq_arrow.columns import DEFAULT_COLUMNS, arrow_schema
+from rocketmq_arrow.source_columns import DEFAULT_COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
 from rocketmq_wire.model import QueueId
 from support.records import make_records
@@ -32,7 +32,7 @@ for options in (DecodeOptions(arrow_schema(DEFAULT_COLUMNS)),
                 DecodeOptions(arrow_schema(DEFAULT_COLUMNS), tags=tags)):
     rows = Decoder(options).decode(QueueId("orders", "broker-a", 0), 0, 100, data)
     assert sum(batch.num_rows for batch in rows)
-from rocketmq_arrow.columns import COLUMNS
+from rocketmq_arrow.source_columns import COLUMNS
 from support.golden_frames import QUEUE, golden_records
 records = golden_records("5.3.3", "pull-found", QUEUE)  # Compressed bodies and an IPv6 host.
 rows = Decoder(DecodeOptions(arrow_schema(COLUMNS))).decode(QUEUE, 0, 100, records)

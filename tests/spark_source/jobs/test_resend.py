@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from pyspark_rocketmq.jobs.resend import _LIFE, at_rate, pace
-from pyspark_rocketmq.sink.encoding.requests import _ACTING
+from pyspark_rocketmq.sink.encoding.batches import _ACTING
 from rocketmq_wire.records.properties import LITE_TOPIC
 
 

@@ -24,7 +24,7 @@ from pyspark_rocketmq.options.values import (
     ReadOptions,
     WriteOptions,
 )
-from rocketmq_arrow.columns import COLUMNS
+from rocketmq_arrow.source_columns import COLUMNS
 from rocketmq_client.download.fetch_window import AHEAD_BYTES_MAX
 from rocketmq_client.download.range_stream import WINDOW_SIZE_MAX
 from rocketmq_client.settings import READER_GROUP

@@ -27,7 +27,7 @@ from pyspark_rocketmq.planning.split import Split
 from pyspark_rocketmq.read import task as partition_read
 from pyspark_rocketmq.read.plan import ReadPlan
 from pyspark_rocketmq.read.task import read_ranges, read_task, resolve_task
-from rocketmq_arrow.columns import arrow_schema
+from rocketmq_arrow.source_columns import arrow_schema
 from rocketmq_client.download.contract import RangeChunk
 from rocketmq_wire.errors import ConnectError, CorruptRecordError
 from rocketmq_wire.model import OffsetRange, QueueId

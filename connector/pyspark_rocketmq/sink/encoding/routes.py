@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from pyspark_rocketmq.sink.encoding.requests import Queues
+from pyspark_rocketmq.sink.encoding.batches import Queues
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.retry import TASK, Retry
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, TransportError

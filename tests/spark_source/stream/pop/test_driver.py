@@ -11,7 +11,7 @@ from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.read.plan import ReadPlan
 from pyspark_rocketmq.stream.pop.driver import open_pop_driver
 from pyspark_rocketmq.stream.pop.partitions import PopPartition, read_popped
-from rocketmq_arrow.columns import arrow_schema
+from rocketmq_arrow.source_columns import arrow_schema
 from rocketmq_client.consumer.pop import PoppedRecords
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_client.settings import ConnectionSettings

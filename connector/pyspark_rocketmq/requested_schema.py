@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.errors import SchemaError
-from rocketmq_arrow.columns import COLUMNS, DEFAULT_COLUMNS, check_schema
+from rocketmq_arrow.source_columns import COLUMNS, DEFAULT_COLUMNS, check_schema
 
 # Names of the same columns in other sources, Spark's Kafka source first. By letters alone `offset`
 # is nearest to `offsetMsgId`.

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from pyspark_rocketmq.errors import SchemaError
-from pyspark_rocketmq.schema import read_schema
+from pyspark_rocketmq.requested_schema import read_schema
 
 
 @pytest.mark.parametrize(
