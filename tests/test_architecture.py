@@ -73,7 +73,9 @@ RULES = (
     Rule("rocketmq_client.transport", CLIENT_MAY | GRPC | {"google.protobuf"}),
     Rule("pyspark_rocketmq", SPARK_MAY, SOCKETS),
     *(Rule(f"pyspark_rocketmq.{name}", PURE_MAY, IMPURE) for name in PURE_SPARK_SIDE),
-    Rule("pyspark_rocketmq.options.reference", PURE_MAY | {"rocketmq_arrow.source_columns"}, IMPURE),
+    Rule(
+        "pyspark_rocketmq.options.reference", PURE_MAY | {"rocketmq_arrow.source_columns"}, IMPURE
+    ),
     Rule("rocketmq_broker", BROKER_MAY | {"tomli"}),
     Rule("rocketmq_broker.security.acl_4_9", BROKER_MAY | {"yaml"}),
     Rule("rocketmq_broker.engine", BROKER_MAY, IMPURE),

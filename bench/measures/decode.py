@@ -10,8 +10,8 @@ import pyarrow as pa
 from bench.bed import BODY_SIZES, Bed
 from bench.machine import Figures, alternate, median_seconds, quietness, repeat
 from bench.registry import measurement
-from rocketmq_arrow.source_columns import DEFAULT_COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
+from rocketmq_arrow.source_columns import DEFAULT_COLUMNS, arrow_schema
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.model import Bounds, OffsetRange
 from rocketmq_wire.records.record import decode_record

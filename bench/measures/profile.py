@@ -12,8 +12,8 @@ import pyarrow as pa
 from bench.bed import BODY_SIZES, TRANSPORTS, Bed
 from bench.machine import Figures, cpu_seconds, run_once
 from bench.registry import measurement
-from rocketmq_arrow.source_columns import DEFAULT_COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
+from rocketmq_arrow.source_columns import DEFAULT_COLUMNS, arrow_schema
 from rocketmq_client.download.contract import ReadSpec
 from rocketmq_wire.model import Bounds, OffsetRange
 

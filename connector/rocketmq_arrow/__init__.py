@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rocketmq_arrow.source_columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
     from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
     from rocketmq_arrow.encode.rows import encode_batch_body, encode_records
+    from rocketmq_arrow.source_columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
 
 _LAZY = {
     "COLUMNS": "rocketmq_arrow.source_columns",

@@ -15,7 +15,8 @@ from typing import TypeVar, cast
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.offsets.bounds import ask_bounds, first_store_time, one_pull, search_times
 from rocketmq_client.offsets.offset_commit import commit_in_rounds
-from rocketmq_client.retry import REQUEST_TRIES_MAX, SYSTEM_CLOCK, Clock, Retry
+from rocketmq_client.retry import SYSTEM_CLOCK, Clock, Retry
+from rocketmq_client.retry_schedules import REQUEST_TRIES_MAX
 from rocketmq_client.settings import READER_GROUP, ConnectionSettings
 from rocketmq_client.transport.contract import Transport, open_transport
 from rocketmq_wire.codes import ResponseCode

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from rocketmq_client.loss import Standing
-from rocketmq_client.retry import REPLICA, Backoff
+from rocketmq_client.retry import Backoff
+from rocketmq_client.retry_schedules import REPLICA
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import MASTER_ID, BrokerAddresses, QueueId, Route
 from rocketmq_wire.requests.contract import Reply, Request

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rocketmq_client.retry import REQUEST, RetryPolicy
+from rocketmq_client.retry import RetryPolicy
+from rocketmq_client.retry_schedules import REQUEST
 from rocketmq_wire.signing import Credentials
 
 # Pulls and statistics name a group even if nothing is committed. It is never registered.

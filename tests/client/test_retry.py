@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_client import retry
-from rocketmq_client.retry import REQUEST, Backoff, OutageClock, Retry, RetryPolicy
+from rocketmq_client import retry_schedules
+from rocketmq_client.retry import Backoff, OutageClock, Retry, RetryPolicy
+from rocketmq_client.retry_schedules import REQUEST
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (
     BrokerBusyError,
@@ -56,8 +57,8 @@ def test_a_limit_of_the_user_also_shortens_the_first_pause() -> None:
     policy = RetryPolicy(500, 500).within(60_000, 200)
     assert (policy.first_delay_ms, policy.delay_ms_max, policy.limit_ms) == (200, 200, 60_000)
     settings = ConnectionSettings(("h:1",), outage_ms=7_000, retry_delay_ms_max=300)
-    assert settings.over_outage(retry.TASK).limit_ms == 7_000
-    assert settings.over_outage(retry.TASK).delay_ms_max == 300
+    assert settings.over_outage(retry_schedules.TASK).limit_ms == 7_000
+    assert settings.over_outage(retry_schedules.TASK).delay_ms_max == 300
     assert settings.request_retry == RetryPolicy(100, 300, limit_ms=7_000)
 
 
@@ -98,19 +99,19 @@ def tries_until(policy: RetryPolicy, end_ms: int) -> int:
 @pytest.mark.parametrize(
     ("policy", "tries"),
     [
-        (retry.REQUEST, (4, 6, 24)),
-        (retry.SEND, (5, 7, 35)),
-        (retry.END_HALF_MESSAGE, (11, 51, 601)),
-        (retry.PLAN, (2, 6, 61)),
-        (retry.TASK, (2, 6, 61)),
-        (retry.DECISION, (3, 11, 121)),
-        (retry.DECISION_ROUTE, (6, 26, 301)),
-        (retry.DECISION_SHOWN, (51, 251, 3001)),
-        (retry.CHECK_ANSWERS, (3, 11, 121)),
-        (retry.OFFSET_COMMIT, (2, 6, 61)),
-        (retry.END_OFFSET, (3, 5, 16)),
-        (retry.REPLICA, (1, 1, 2)),
-        (retry.PRODUCER_HEARTBEAT, (2, 6, 61)),
+        (retry_schedules.REQUEST, (4, 6, 24)),
+        (retry_schedules.SEND, (5, 7, 35)),
+        (retry_schedules.END_HALF_MESSAGE, (11, 51, 601)),
+        (retry_schedules.PLAN, (2, 6, 61)),
+        (retry_schedules.TASK, (2, 6, 61)),
+        (retry_schedules.DECISION, (3, 11, 121)),
+        (retry_schedules.DECISION_ROUTE, (6, 26, 301)),
+        (retry_schedules.DECISION_SHOWN, (51, 251, 3001)),
+        (retry_schedules.CHECK_ANSWERS, (3, 11, 121)),
+        (retry_schedules.OFFSET_COMMIT, (2, 6, 61)),
+        (retry_schedules.END_OFFSET, (3, 5, 16)),
+        (retry_schedules.REPLICA, (1, 1, 2)),
+        (retry_schedules.PRODUCER_HEARTBEAT, (2, 6, 61)),
     ],
 )
 def test_tries_in_the_seconds_of_an_outage(
@@ -121,11 +122,13 @@ def test_tries_in_the_seconds_of_an_outage(
 
 
 def test_presets_that_take_their_limit_from_options_have_none() -> None:
-    presets = {name: one for name, one in vars(retry).items() if isinstance(one, RetryPolicy)}
+    presets = {
+        name: one for name, one in vars(retry_schedules).items() if isinstance(one, RetryPolicy)
+    }
     limits = {name: one.limit_ms for name, one in presets.items() if one.limit_ms is not None}
     assert limits == {"DECISION_ROUTE": 20_000}
     assert {one.tries_max for one in presets.values()} == {None}
-    assert (retry.REQUEST_TRIES_MAX, retry.SAMPLE_LIMIT_MS) == (4, 1_000)
+    assert (retry_schedules.REQUEST_TRIES_MAX, retry_schedules.SAMPLE_LIMIT_MS) == (4, 1_000)
 
 
 # --- the loop ---------------------------------------------------------------------------------
@@ -139,7 +142,9 @@ def test_the_last_try_is_made_when_the_limit_is_reached(clock: FakeClock) -> Non
 
 
 def test_an_error_that_time_does_not_mend_ends_the_tries_at_once(clock: FakeClock) -> None:
-    assert not Retry(retry.TASK.within(60_000), clock.clock).pause(NotAuthorizedError(16, "no"))
+    assert not Retry(retry_schedules.TASK.within(60_000), clock.clock).pause(
+        NotAuthorizedError(16, "no")
+    )
     assert clock.sleeps == []
 
 
@@ -168,7 +173,7 @@ def test_work_is_done_until_it_succeeds_and_the_outage_is_logged_once(
             raise answer
         return answer
 
-    tries = Retry(retry.TASK.within(60_000), clock.clock, log=_LOG)
+    tries = Retry(retry_schedules.TASK.within(60_000), clock.clock, log=_LOG)
     assert (tries.call(work), tries.call(work)) == (5, 6)
     assert caplog.messages == [
         f"asking again for up to 60 s: {AWAY}",
@@ -184,7 +189,7 @@ def test_work_that_keeps_failing_raises_its_own_error_whatever_it_was_judged_to_
     def work() -> None:
         raise refusal
 
-    tries = Retry(retry.TASK.within(2_000), clock.clock)
+    tries = Retry(retry_schedules.TASK.within(2_000), clock.clock)
     with pytest.raises(NotAuthorizedError):
         tries.call(work, lambda _: AWAY)
     assert clock.sleeps == [1_000, 1_000]

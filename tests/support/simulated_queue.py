@@ -14,7 +14,8 @@ from rocketmq_client.download.contract import RangeChunk, ReadLimits, ReadSpec
 from rocketmq_client.download.fetch_window import FetchWindow
 from rocketmq_client.download.pulls import Pull
 from rocketmq_client.loss import Loss, LossPolicy, Standing
-from rocketmq_client.retry import REQUEST, Backoff
+from rocketmq_client.retry import Backoff
+from rocketmq_client.retry_schedules import REQUEST
 from rocketmq_wire.errors import (
     BrokerError,
     ConnectionLostError,

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_rocketmq.sink.encoding.plan import SinkLayout, TransactionPlan, WriteId
 from pyspark_rocketmq.sink.encoding.batches import SinkRequests
+from pyspark_rocketmq.sink.encoding.plan import SinkLayout, TransactionPlan, WriteId
 from pyspark_rocketmq.sink.transactional.commit import (
     Commits,
     HalfMessagesWritten,

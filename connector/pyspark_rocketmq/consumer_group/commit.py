@@ -19,7 +19,8 @@ from typing import Final
 
 from pyspark_rocketmq.errors import GroupInUseError
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.retry import OFFSET_COMMIT, Backoff
+from rocketmq_client.retry import Backoff
+from rocketmq_client.retry_schedules import OFFSET_COMMIT
 from rocketmq_wire.errors import RocketMQError, split_answers
 from rocketmq_wire.model import QueueId
 

@@ -10,7 +10,8 @@ from pyspark_rocketmq.errors import ClusterUnreachableError
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.selection import assigned_queues, matching_topics, named_topics
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.retry import PLAN, Retry
+from rocketmq_client.retry import Retry
+from rocketmq_client.retry_schedules import PLAN
 from rocketmq_wire.errors import (
     BrokerError,
     RocketMQError,

@@ -24,7 +24,8 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.download.contract import RangeChunk
 from rocketmq_client.errors import RangeLostError
 from rocketmq_client.loss import Loss, LossReason
-from rocketmq_client.retry import TASK, Retry
+from rocketmq_client.retry import Retry
+from rocketmq_client.retry_schedules import TASK
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (
     ConnectError,

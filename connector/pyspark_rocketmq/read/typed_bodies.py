@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark_rocketmq.errors import BadBodyError, OptionError, SchemaError
 from pyspark_rocketmq.options.values import ReadOptions
 from rocketmq_arrow.bodies.reader import JsonBodies
-from rocketmq_arrow.source_columns import COLUMNS, check_schema
 from rocketmq_arrow.kernels.gather import as_text
 from rocketmq_arrow.kernels.numpy_arrays import array_of, integers_of
+from rocketmq_arrow.source_columns import COLUMNS, check_schema
 from rocketmq_wire.model import QueueId
 
 _PREFIX: Final = "__"

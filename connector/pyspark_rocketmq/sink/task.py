@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from pyspark_rocketmq.errors import NothingWrittenError
-from pyspark_rocketmq.sink.encoding.plan import SinkPlan, WriteId
 from pyspark_rocketmq.sink.encoding.batches import SinkRequests
+from pyspark_rocketmq.sink.encoding.plan import SinkPlan, WriteId
 from pyspark_rocketmq.sink.encoding.routes import RetryingQueues
 from pyspark_rocketmq.sink.encoding.send_back import send_back_rows
 from pyspark_rocketmq.sink.transactional.commit import (

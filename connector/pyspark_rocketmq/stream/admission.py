@@ -1,13 +1,8 @@
-"""Decides how much the next micro-batch takes: limits, the minimum wait, triggers, AvailableNow.
+"""Decides how much the next micro-batch takes: limits, the minimum wait, triggers.
 
-AvailableNow freezes how far a run reads:
-
-    by offset   the end offset of every queue, as it was when the run began (`freeze_ends`); a
-                member of a group freezes a queue's end when it gains the queue (`freeze_queue`)
-    by pop      the number of messages that waited when the run began (`freeze_count`)
-
-The trigger `Once` has no limits (`is_unlimited`). Spark 4.0 and 4.1 name neither trigger nor
-limits, so there the first batch of a run skips the minimum wait (`skip_minimum_wait`).
+With AvailableNow it takes no more than `available_now` has frozen. The trigger `Once` has no limits
+(`is_unlimited`). Spark 4.0 and 4.1 name neither trigger nor limits, so there the first batch of a
+run skips the minimum wait (`skip_minimum_wait`).
 """
 
 from __future__ import annotations
@@ -21,12 +16,13 @@ import pyarrow.compute as pc
 from pyspark_rocketmq.client_settings import read_spec
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.micro_batch import GUESSED_BYTES, Limits, admit, backlogs
-from rocketmq_arrow.source_columns import arrow_schema
+from pyspark_rocketmq.stream.available_now import FrozenCount, FrozenEnds
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
+from rocketmq_arrow.source_columns import arrow_schema
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
-from rocketmq_client.retry import SAMPLE_LIMIT_MS
+from rocketmq_client.retry_schedules import SAMPLE_LIMIT_MS
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import OffsetRange, QueueId
 
@@ -194,29 +190,16 @@ class OffsetAdmission:
         self._cluster = cluster
         self._now_ms = now_ms
         self._sleep_ms = sleep_ms
-        self._frozen_ends: dict[QueueId, int] | None = None
+        self.available_now = FrozenEnds()
         self._last_batch_ms = now_ms()
         self._last_answer_ms = 0
-
-    @property
-    def is_frozen(self) -> bool:
-        return self._frozen_ends is not None
-
-    def freeze_ends(self, ends: Mapping[QueueId, int]) -> None:
-        self._frozen_ends = dict(ends)
-
-    def freeze_queue(self, queue: QueueId, end: int) -> None:
-        """Freeze the end of a queue gained during a run with AvailableNow."""
-        if self._frozen_ends is not None:
-            self._frozen_ends.setdefault(queue, end)
 
     def skip_minimum_wait(self) -> None:
         self._last_batch_ms = self._now_ms() - self._limits.delay_ms_max
 
     def backlog(self, offsets: Mapping[QueueId, int], ends: Mapping[QueueId, int]) -> Backlog:
         """Return what waits behind `offsets`, up to the frozen ends if there are any."""
-        ends = ends if self._frozen_ends is None else self._frozen_ends
-        return Backlog(offsets, backlogs(offsets, ends))
+        return Backlog(offsets, backlogs(offsets, self.available_now.of(ends)))
 
     def take(self, backlog: Backlog, *, is_unlimited: bool) -> dict[QueueId, int]:
         """Return how many messages of each queue the next batch takes; empty: none yet."""
@@ -258,7 +241,7 @@ class OffsetAdmission:
     def _limits_of(self, *, is_unlimited: bool) -> Limits:
         if is_unlimited:
             return Limits()
-        if self.is_frozen:
+        if self.available_now.is_frozen:
             # This run will never see more messages than now: it does not wait for a minimum.
             return Limits(self._limits.messages_max, None, self._limits.bytes_max)
         return self._limits
@@ -273,21 +256,8 @@ class PopAdmission:
     def __init__(self, options: ReadOptions) -> None:
         self._rows_max = options.max_offsets_per_trigger or _POP_ROWS_MAX
         self._bytes_max = options.max_bytes_per_trigger or _POP_BYTES_MAX
-        self._frozen_count: int | None = None
-
-    def freeze_count(self, count: int | None) -> None:
-        self._frozen_count = count
-
-    @property
-    def may_pop(self) -> bool:
-        """False if this run has popped what was there when it began."""
-        return self._frozen_count is None or self._frozen_count > 0
+        self.available_now = FrozenCount()
 
     def room(self, rows: int, size: int) -> int:
         """Return how many rows still fit into a batch that has `rows` rows and `size` bytes."""
         return max(0, self._rows_max - rows) if size < self._bytes_max else 0
-
-    def note_popped(self, count: int) -> None:
-        """Count messages popped for the first time; a redelivered one was not counted before."""
-        if self._frozen_count is not None:
-            self._frozen_count -= count

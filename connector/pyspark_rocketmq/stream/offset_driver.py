@@ -134,7 +134,7 @@ class OffsetDriver(ABC):
             self._begin_call(parsed)
             end = self._plan(parsed, is_unlimited=is_unlimited)
             if end is None:
-                if self._admission.is_frozen:
+                if self._admission.available_now.is_frozen:
                     self._flush()
                 return start
             self._note_planned(end)

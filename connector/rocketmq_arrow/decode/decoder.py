@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketmq_arrow.source_columns import check_schema
 from rocketmq_arrow.decode.boundaries import record_bounds, refuse_other_sizes
 from rocketmq_arrow.decode.checksums import wrong_bodies
 from rocketmq_arrow.decode.column_builders import ColumnValues
@@ -48,6 +47,7 @@ from rocketmq_arrow.kernels.gather import (
     take_binary,
 )
 from rocketmq_arrow.kernels.numpy_arrays import array_of, mask_of, text_array
+from rocketmq_arrow.source_columns import check_schema
 from rocketmq_wire.errors import CorruptRecordError, InflateError
 from rocketmq_wire.model import Buffer, QueueId
 from rocketmq_wire.records.record import FLAG_COMPRESSED, FLAG_INNER_BATCH

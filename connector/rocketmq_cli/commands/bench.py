@@ -97,8 +97,8 @@ def _await_listed(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def _read(cluster: Cluster, topic: str) -> int:
-    from rocketmq_arrow.source_columns import arrow_schema
     from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
+    from rocketmq_arrow.source_columns import arrow_schema
     from rocketmq_client.download.contract import ReadSpec
     from rocketmq_wire.model import Bounds, OffsetRange
 

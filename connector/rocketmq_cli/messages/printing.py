@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from rocketmq_arrow.source_columns import arrow_schema
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
+from rocketmq_arrow.source_columns import arrow_schema
 from rocketmq_cli.errors import MessagesGoneError
 from rocketmq_cli.messages.records import require_whole
 from rocketmq_cli.messages.rendering import JSON_COLUMNS, Format, json_lines

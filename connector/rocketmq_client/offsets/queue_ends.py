@@ -22,7 +22,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rocketmq_client.retry import END_OFFSET, Backoff
+from rocketmq_client.retry import Backoff
+from rocketmq_client.retry_schedules import END_OFFSET
 from rocketmq_client.settings import READER_GROUP
 from rocketmq_wire.errors import NotAuthorizedError, RocketMQError, UnsupportedRequestError
 from rocketmq_wire.model import QueueId

@@ -9,7 +9,8 @@ from typing import Final
 
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.errors import EndOutcomeUnknownError
-from rocketmq_client.retry import END_HALF_MESSAGE, Retry
+from rocketmq_client.retry import Retry
+from rocketmq_client.retry_schedules import END_HALF_MESSAGE
 from rocketmq_wire.errors import (
     BrokerBusyError,
     ConnectError,

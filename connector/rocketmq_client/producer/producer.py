@@ -23,7 +23,7 @@ from rocketmq_arrow.kernels.lazy_pyarrow import pa
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.errors import SendOutcomeUnknownError
 from rocketmq_client.producer.send_queue import CERTAINLY_NOT_STORED, SendQueue, SendRequest, Sent
-from rocketmq_client.retry import SEND
+from rocketmq_client.retry_schedules import SEND
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (

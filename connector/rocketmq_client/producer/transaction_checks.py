@@ -15,7 +15,7 @@ from typing import Final
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
 from rocketmq_client.consumer.membership.client_instance import client_id_of
-from rocketmq_client.retry import PRODUCER_HEARTBEAT
+from rocketmq_client.retry_schedules import PRODUCER_HEARTBEAT
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.addresses import local_address
 from rocketmq_wire.errors import BrokerError, RocketMQError

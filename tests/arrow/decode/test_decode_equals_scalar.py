@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rocketmq_arrow.source_columns import COLUMNS, arrow_schema
 from rocketmq_arrow.decode import checksums, property_template
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
+from rocketmq_arrow.source_columns import COLUMNS, arrow_schema
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Host, QueueId, StoredMessage
 from rocketmq_wire.records.record import decode_record, encode_record

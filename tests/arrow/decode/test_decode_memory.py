@@ -8,8 +8,8 @@ import tracemalloc
 import pyarrow as pa
 import pytest
 
-from rocketmq_arrow.source_columns import COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import CHUNK_SIZE_MAX, DecodeOptions, Decoder
+from rocketmq_arrow.source_columns import COLUMNS, arrow_schema
 from rocketmq_wire.model import QueueId
 from support.records import make_records
 

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rocketmq_arrow.source_columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
+from rocketmq_arrow.source_columns import COLUMNS, DEFAULT_COLUMNS, arrow_schema
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import QueueId, StoredMessage
 from support.expected_rows import expected_row

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rocketmq_arrow.source_columns import COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
+from rocketmq_arrow.source_columns import COLUMNS, arrow_schema
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.record import decode_record
 from support.expected_rows import expected_row

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_arrow.source_columns import COLUMNS
 from rocketmq_arrow.decode import property_template
 from rocketmq_arrow.decode.property_scan import PropertyScan
 from rocketmq_arrow.decode.property_template import RowTemplate
+from rocketmq_arrow.source_columns import COLUMNS
 from rocketmq_wire.records.properties import decode_properties
 
 NAMES = [b"TAGS", b"KEYS", b"UNIQ_KEY", b"WAIT", b"CLUSTER", b"a", b"XTAGS", "größe".encode()]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_arrow.source_columns import COLUMNS, arrow_schema
 from rocketmq_arrow.decode.decoder import CorruptPolicy, DecodeOptions, Decoder
 from rocketmq_arrow.decode.uniform_records import UniformReader, UniformRecords
+from rocketmq_arrow.source_columns import COLUMNS, arrow_schema
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import QueueId, StoredMessage
 from rocketmq_wire.records.record import decode_record

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_arrow.source_columns import arrow_schema
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
 from rocketmq_arrow.encode.record_block import block_from_records
 from rocketmq_arrow.encode.rows import (
@@ -19,6 +18,7 @@ from rocketmq_arrow.encode.rows import (
     encode_entries,
     encode_record_rows,
 )
+from rocketmq_arrow.source_columns import arrow_schema
 from rocketmq_wire.errors import LocalProtocolError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.records.batch import BatchEntry, encode_batch

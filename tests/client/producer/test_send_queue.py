@@ -6,7 +6,7 @@ import pytest
 
 from rocketmq_client.errors import SendOutcomeUnknownError
 from rocketmq_client.producer.send_queue import SendQueue
-from rocketmq_client.retry import SEND
+from rocketmq_client.retry_schedules import SEND
 from rocketmq_wire.errors import BrokerError, ConnectError, broker_error
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.messages import SendMessage, SendReply, SendStatus

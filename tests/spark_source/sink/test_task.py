@@ -18,8 +18,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.options.parse import write_options
 from pyspark_rocketmq.sink import writers
-from pyspark_rocketmq.sink.encoding.plan import SinkLayout, SinkPlan, WriteId, sink_plan
 from pyspark_rocketmq.sink.encoding.batches import SinkRequests
+from pyspark_rocketmq.sink.encoding.plan import SinkLayout, SinkPlan, WriteId, sink_plan
 from pyspark_rocketmq.sink.encoding.routes import RetryingQueues
 from pyspark_rocketmq.sink.task import TaskWritten, write_task
 from pyspark_rocketmq.sink.transactional.commit import send_half_messages

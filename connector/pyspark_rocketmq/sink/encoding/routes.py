@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from pyspark_rocketmq.sink.encoding.batches import Queues
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.retry import TASK, Retry
+from rocketmq_client.retry import Retry
+from rocketmq_client.retry_schedules import TASK
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, TransportError
 from rocketmq_wire.model import QueueId
 

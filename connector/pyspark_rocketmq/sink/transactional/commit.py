@@ -40,7 +40,8 @@ from rocketmq_client.errors import EndOutcomeUnknownError
 from rocketmq_client.producer.half_messages import HalfMessage, end_many, half_of
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.producer.send_queue import SendRequest
-from rocketmq_client.retry import CHECK_ANSWERS, DECISION, Retry
+from rocketmq_client.retry import Retry
+from rocketmq_client.retry_schedules import CHECK_ANSWERS, DECISION
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.records.properties import UNIQUE_KEY, WRITE_PROPERTY, decode_properties
 from rocketmq_wire.requests.messages import SendMessage

@@ -35,7 +35,8 @@ from rocketmq_client.cluster import Cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
 from rocketmq_client.producer.half_messages import HalfMessage
 from rocketmq_client.producer.producer import Producer
-from rocketmq_client.retry import DECISION, DECISION_ROUTE, DECISION_SHOWN, Retry
+from rocketmq_client.retry import Retry
+from rocketmq_client.retry_schedules import DECISION, DECISION_ROUTE, DECISION_SHOWN
 from rocketmq_wire.errors import DeadlineExceededError, RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import Bounds, Message, QueueId, Subscription, TopicConfig
 from rocketmq_wire.requests.messages import PullStatus

@@ -102,7 +102,7 @@ class GroupMemberDriver(OffsetDriver):
 
     def prepare_available_now(self) -> None:
         """See `StreamDriver`. The end of a queue gained during the run is frozen when it comes."""
-        self._admission.freeze_ends(self._ends)
+        self._admission.available_now.freeze(self._ends)
 
     def confirm(self, end: Offset) -> None:
         """See `StreamDriver`. The start of the next batch says the same."""
@@ -156,7 +156,7 @@ class GroupMemberDriver(OffsetDriver):
         assert self._member is not None
         offsets = self._member.take()
         self._judge_gained(self._member, offsets)
-        if not self._admission.is_frozen and self._watched != offsets.keys():
+        if not self._admission.available_now.is_frozen and self._watched != offsets.keys():
             self._watched = frozenset(offsets)
             self._watch(tuple(sorted(offsets)))
         if self._watcher is not None:
@@ -206,6 +206,6 @@ class GroupMemberDriver(OffsetDriver):
             self._identity.note(queue, held, first_store_times.get(queue))
             self._judged.add(queue)
             self._ends[queue] = held.end
-            if self._admission.is_frozen:
+            if self._admission.available_now.is_frozen:
                 self._watched |= {queue}
-                self._admission.freeze_queue(queue, held.end)
+                self._admission.available_now.freeze_gained(queue, held.end)

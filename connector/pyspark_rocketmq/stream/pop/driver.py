@@ -92,7 +92,7 @@ class PopDriver:
 
     def prepare_available_now(self) -> None:
         """See `StreamDriver`. Without a backlog from the server the run ends when it is empty."""
-        self._admission.freeze_count(self._ports.backlog())
+        self._admission.available_now.freeze(self._ports.backlog())
 
     def skip_minimum_wait(self) -> None:
         """See `StreamDriver`. A pop has no minimum."""
@@ -113,10 +113,10 @@ class PopDriver:
         if newest > last:
             # Popped already, and not durable: the same batch again.
             return self._offset(newest)
-        popped = self._pop() if self._admission.may_pop else []
+        popped = self._pop() if self._admission.available_now.may_pop else []
         if not popped:
             return start
-        self._admission.note_popped(
+        self._admission.available_now.note_popped(
             sum(handle.retry is RetryKind.NONE for one in popped for handle in one.handles)
         )
         batch = _Batch(last + 1, queues_of((one.topic, one.records, one.handles) for one in popped))

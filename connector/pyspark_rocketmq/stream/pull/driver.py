@@ -130,7 +130,9 @@ class PullDriver(OffsetDriver):
                 plural(len(scan.unreachable), "queue"),
                 next(iter(scan.unreachable.values())),
             )
-        self._admission.freeze_ends({queue: held.end for queue, held in scan.bounds.items()})
+        self._admission.available_now.freeze(
+            {queue: held.end for queue, held in scan.bounds.items()}
+        )
 
     def confirm(self, end: Offset) -> None:
         if self._options.consumer.commit_offsets == "confirmed":
@@ -164,7 +166,7 @@ class PullDriver(OffsetDriver):
             committer = OffsetCommitter(self._open, group, self._offsets.asked_topics)
             committer.claim(self._cluster)
             self._committer = committer
-        if not self._admission.is_frozen:
+        if not self._admission.available_now.is_frozen:
             self._watch(self._offsets.live_queues())
             self._discovery = Discovery(self._open, self._options, self._offsets.topics)
             self._discovery.start()

@@ -9,7 +9,8 @@ import pytest
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.download.fetch_window import FetchWindow
 from rocketmq_client.download.pulls import Pull
-from rocketmq_client.retry import REQUEST, Backoff
+from rocketmq_client.retry import Backoff
+from rocketmq_client.retry_schedules import REQUEST
 from rocketmq_client.transport.tcp.download import PULLS_PER_BROKER_MAX, due_pulls
 from rocketmq_wire.errors import ConnectionLostError
 from rocketmq_wire.model import OffsetRange, QueueId

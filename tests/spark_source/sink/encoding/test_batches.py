@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import DataType, LongType, MapType, StringType, StructField, StructType
 
 from pyspark_rocketmq.errors import NothingWrittenError, SinkRowError, SinkSchemaError
+from pyspark_rocketmq.sink.encoding.batches import SinkRequests, cut_batches, digests
 from pyspark_rocketmq.sink.encoding.plan import SinkLayout, WriteId, sink_columns
 from pyspark_rocketmq.sink.encoding.queue_choice import ANY, assign_queues
-from pyspark_rocketmq.sink.encoding.batches import SinkRequests, cut_batches, digests
 from pyspark_rocketmq.sink.task import TaskWritten, check_written
 from rocketmq_arrow.decode.inflate import inflate
 from rocketmq_wire.errors import LocalProtocolError, RowRefusedError
