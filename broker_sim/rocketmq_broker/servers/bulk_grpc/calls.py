@@ -194,8 +194,6 @@ class BulkCalls:
                 await asyncio.sleep(0)
         return outcomes
 
-    # --- streams ------------------------------------------------------------------------------
-
     async def pull_records(self, content: bytes, context: Context) -> None:
         """Stream the ranges of the request in their order, up to one that cannot be read.
 

@@ -82,8 +82,6 @@ class PublicCalls:
         if self._renewing is not None:
             self._renewing.cancel()
 
-    # --- one answer ---------------------------------------------------------------------------
-
     def _unary(self, name: str, answer: _Answer) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def handle(content: bytes, context: Context) -> bytes:
             try:
@@ -130,8 +128,6 @@ class PublicCalls:
             account=account,
             service=self._service,
         )
-
-    # --- telemetry ----------------------------------------------------------------------------
 
     async def telemetry(self, commands: AsyncIterator[bytes], context: Context) -> None:
         """Serve a client's telemetry stream until it ends."""

@@ -36,9 +36,6 @@ _LANGUAGES: Final = dict(
 """`Language` in the protocol -> the names of the TCP protocol, which tools show."""
 
 
-# --- telemetry ----------------------------------------------------------------------------
-
-
 async def converse(caller: Caller, incoming: AsyncIterator[bytes], write: Write) -> None:
     """Read a client's commands and write the broker's, until either side ends the stream."""
     session: Session | None = None
@@ -104,9 +101,6 @@ def _check_names(settings: Any) -> None:
             group_named(settings.subscription.group)
         for entry in settings.subscription.subscriptions:
             topic_named(entry.topic)
-
-
-# --- heartbeats ---------------------------------------------------------------------------
 
 
 async def heartbeat(caller: Caller, request: Any) -> Any:

@@ -73,9 +73,6 @@ _HAND_BACK_MS: Final = 1_000
 _NUMBERS: Final = re.compile(r"\d{1,6}")
 
 
-# --- receive ------------------------------------------------------------------------------
-
-
 async def receive(caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
     """The frames of the reply: a status, messages, the time of their delivery."""
     session = caller.service.sessions.find(caller.client_id)

@@ -159,11 +159,9 @@ def check_message(message: Any, accepted: tuple[int, ...], *, now_ms: int) -> No
         raise PublicRefusal(PublicCode.ILLEGAL_MESSAGE_ID, "message id cannot be null or empty")
     if not message.body:
         raise PublicRefusal(PublicCode.MESSAGE_BODY_EMPTY, "message body cannot be empty")
-    if len(message.body) > LIMITS.body_size_max:
-        raise PublicRefusal(
-            PublicCode.MESSAGE_BODY_TOO_LARGE,
-            f"message body has {len(message.body)} bytes, more than {LIMITS.body_size_max}",
-        )
+    size = len(message.body)
+    text = f"message body has {size} bytes"
+    _check_max(size, LIMITS.body_size_max, PublicCode.MESSAGE_BODY_TOO_LARGE, text)
     _check_type(system, accepted)
     _check_times(system, now_ms)
 
@@ -194,11 +192,8 @@ def _check_text(name: str, text: str, code: PublicCode) -> None:
 def _check_user_properties(message: Any) -> None:
     system = message.system_properties
     properties = message.user_properties
-    if len(properties) > LIMITS.user_properties_max:
-        raise PublicRefusal(
-            PublicCode.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"{len(properties)} user properties, more than {LIMITS.user_properties_max}",
-        )
+    count, too_large = len(properties), PublicCode.MESSAGE_PROPERTIES_TOO_LARGE
+    _check_max(count, LIMITS.user_properties_max, too_large, f"{count} user properties")
     size = len(system.tag.encode()) + sum(len(key.encode()) for key in system.keys)
     for name, value in properties.items():
         if name in wire.SYSTEM_PROPERTIES:
@@ -211,11 +206,7 @@ def _check_user_properties(message: Any) -> None:
                 f"the name or value of property {name!r} has control characters",
             )
         size += len(name.encode()) + len(value.encode())
-    if size > LIMITS.properties_size_max:
-        raise PublicRefusal(
-            PublicCode.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"properties take {size} bytes, more than {LIMITS.properties_size_max}",
-        )
+    _check_max(size, LIMITS.properties_size_max, too_large, f"properties take {size} bytes")
 
 
 def _check_type(system: Any, accepted: tuple[int, ...]) -> None:
@@ -241,19 +232,18 @@ def _check_type(system: Any, accepted: tuple[int, ...]) -> None:
 
 
 def _check_times(system: Any, now_ms: int) -> None:
-    delay_ms = wire.milliseconds(system.delivery_timestamp) - now_ms
-    if system.HasField("delivery_timestamp") and delay_ms > LIMITS.delay_ms_max:
-        raise PublicRefusal(
-            PublicCode.ILLEGAL_DELIVERY_TIME,
-            f"the time of delivery is {delay_ms} ms away, more than {LIMITS.delay_ms_max}",
-        )
+    if system.HasField("delivery_timestamp"):
+        delay_ms = wire.milliseconds(system.delivery_timestamp) - now_ms
+        text = f"the time of delivery is {delay_ms} ms away"
+        _check_max(delay_ms, LIMITS.delay_ms_max, PublicCode.ILLEGAL_DELIVERY_TIME, text)
     wait_ms = wire.milliseconds(system.orphaned_transaction_recovery_duration)
-    if wait_ms > LIMITS.recovery_ms_max:
-        raise PublicRefusal(
-            PublicCode.BAD_REQUEST,
-            f"the transaction is to be checked after {wait_ms} ms, "
-            f"more than {LIMITS.recovery_ms_max}",
-        )
+    text = f"the transaction is to be checked after {wait_ms} ms"
+    _check_max(wait_ms, LIMITS.recovery_ms_max, PublicCode.BAD_REQUEST, text)
+
+
+def _check_max(value: int, value_max: int, code: PublicCode, text: str) -> None:
+    if value > value_max:
+        raise PublicRefusal(code, f"{text}, more than {value_max}")
 
 
 def _has_control(text: str) -> bool:

@@ -142,14 +142,12 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: RemotingServer) -> None:
         self._server = server
         self._shell = server.shell
-        config = server.config
+        self._config = server.config
         self._session = ServerSession(
-            frame_size_max=config.frame_bytes_max,
+            frame_size_max=self._config.frame_bytes_max,
             allocate=_allocate,
             check=None if server.guard is None else self._check,
         )
-        self._output_max = config.output_bytes_max
-        self._in_flight_max = config.requests_in_flight_max
         self._in_flight = 0
         self._asked: dict[int, Answered] = {}
         """The callback of each request to this client, by the request's number."""
@@ -172,8 +170,8 @@ class Connection(asyncio.BufferedProtocol):
         # Asyncio sets this only for sockets with a given protocol number, and the bound one has
         # none. Without it, a second small reply waits 40 ms until the first one is acknowledged.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self._server.connections) >= self._server.config.connections_max:
-            _LOG.warning("peer=%s:%d refused: too many connections", *self._where)
+        if len(self._server.connections) >= self._config.connections_max:
+            _LOG.warning("peer=%s refused: too many connections", peer_text(transport))
             self._is_closed = True
             transport.abort()
             return
@@ -230,12 +228,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _is_at_limit(self) -> bool:
-        if self._output.size > self._output_max:
+        if self._output.size > self._config.output_bytes_max:
             return True
+        in_flight_max = self._config.requests_in_flight_max
         return (
-            self._in_flight >= self._in_flight_max
+            self._in_flight >= in_flight_max
             # Held pulls have a limit of their own.
-            and self._in_flight - self._shell.held_count(self.peer) >= self._in_flight_max
+            and self._in_flight - self._shell.held_count(self.peer) >= in_flight_max
         )
 
     def _work(self) -> None:
@@ -254,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 self._submit(received)
         except ProtocolError as error:
-            _LOG.warning("peer=%s:%d closed: %s", *self._where, error)
+            _LOG.warning("peer=%s closed: %s", peer_text(self._transport), error)
             self._output.release()
             self._is_closed = True
             self._transport.abort()
@@ -299,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _notify(self, notice: Request[Reply]) -> None:
         # A client that does not read its replies gets no notices: they must not pile up.
-        if not self._transport.is_closing() and self._output.size <= self._output_max:
+        if not self._transport.is_closing() and self._output.size <= self._config.output_bytes_max:
             self._output.write(self._session.notify(notice))
 
     def _ask(self, request: Request[Reply], answered: Answered) -> Callable[[], None]:
@@ -313,10 +312,6 @@ class Connection(asyncio.BufferedProtocol):
             self._asked.pop(opaque, None)
 
         return give_up
-
-    @property
-    def _where(self) -> tuple[str, int]:
-        return self.peer.host, self.peer.port
 
     def _catch_up(self) -> None:
         if not self._is_reading and not self._is_closed:
