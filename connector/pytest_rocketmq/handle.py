@@ -56,8 +56,6 @@ class RocketMQ:
         self.log_lines = log_lines
         """Returns the last lines of the broker's log; None for a cluster on other machines."""
 
-    # --- addresses ----------------------------------------------------------------------------
-
     @property
     def name_server(self) -> str:
         """`host:port` for the option `nameServer`."""
@@ -84,8 +82,6 @@ class RocketMQ:
             settings = ConnectionSettings(name_servers=(self._real_name_server,))
             self._cluster = open_cluster(settings)
         return self._cluster
-
-    # --- topics and groups --------------------------------------------------------------------
 
     @property
     def topic(self) -> str:
@@ -120,8 +116,6 @@ class RocketMQ:
     def _fresh_name(self) -> str:
         # Random, not counted: other processes of the same run may use the same cluster.
         return f"{self._label}-{secrets.token_hex(4)}"
-
-    # --- messages -----------------------------------------------------------------------------
 
     def produce(
         self,
@@ -192,8 +186,6 @@ class RocketMQ:
     def _are_visible(self, ends: Mapping[QueueId, int]) -> bool:
         bounds = raise_first(self.cluster.bounds(ends)) if ends else {}
         return all(held.end >= ends[queue] for queue, held in bounds.items())
-
-    # --- closing ------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close the connections; on an existing cluster, delete the topics of the test."""

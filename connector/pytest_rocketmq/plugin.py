@@ -69,9 +69,6 @@ def _reported(request: pytest.FixtureRequest, handle: H) -> H:
     return handle
 
 
-# --- brokers ------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="session")
 def _rocketmq_broker() -> Iterator[tuple[Broker, Callable[[], list[str]]]]:
     with _collector_off():
@@ -231,9 +228,6 @@ def rocketmq_faults(
     faults = _reported(request, RocketMQFaults(process, label=request.node.name))
     with faults:
         yield faults
-
-
-# --- Spark --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")

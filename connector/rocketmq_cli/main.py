@@ -47,7 +47,3 @@ def _text_of(error: RocketMQError) -> str:
         return str(error)
     where = f"{loss.queue.topic} --queue {loss.queue.index} --from {max(loss.end, bounds.start)}"
     return f"{error} `rmq tail {where}` continues behind the gap."
-
-
-if __name__ == "__main__":
-    sys.exit(main())

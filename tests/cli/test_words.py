@@ -21,7 +21,7 @@ from rocketmq_cli.arguments import VERBS, make_parser, parse
 from rocketmq_cli.commands.produce import LINE_SIZE_MAX, paced, read_lines
 from rocketmq_cli.connection import connection_settings
 from rocketmq_cli.main import main
-from rocketmq_cli.terminal.output import Record, format_table, format_time, moment, show
+from rocketmq_cli.terminal.output import Record, cell_text, format_table, moment, show
 from rocketmq_cli.terminal.progress import CountLine
 from rocketmq_cli.usage import EXIT_USAGE, UsageError, parse_duration_ms, parse_moment_ms
 
@@ -151,8 +151,8 @@ def test_a_table_without_rows_is_its_titles() -> None:
 
 
 def test_times_are_utc_and_no_time_is_a_dash() -> None:
-    assert format_time(1_700_000_000_123) == "2023-11-14 22:13:20.123Z"
-    assert format_time(0) == "-"
+    assert cell_text(moment(1_700_000_000_123)) == "2023-11-14 22:13:20.123Z"
+    assert cell_text(moment(0)) == "-"
 
 
 def _args(**values: str | bool | None) -> Namespace:

@@ -64,7 +64,7 @@ def cell_text(value: Cell) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     if isinstance(value, datetime):
-        return format_time(round(value.timestamp() * 1_000))
+        return _iso(value, " ")
     if isinstance(value, Mapping):
         return " ".join(f"{key}={text}" for key, text in value.items())
     return value if isinstance(value, str) else ", ".join(value)
@@ -72,7 +72,7 @@ def cell_text(value: Cell) -> str:
 
 def _json_of(value: object) -> object:
     if isinstance(value, datetime):
-        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return _iso(value, "T")
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"no JSON for {type(value).__name__}")
@@ -94,12 +94,8 @@ def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def format_time(time_ms: int) -> str:
-    """Milliseconds since 1970 as UTC to the millisecond; `-` for none."""
-    if time_ms <= 0:
-        return "-"
-    moment = datetime.fromtimestamp(time_ms / 1000, tz=timezone.utc)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03d}Z"
+def _iso(moment: datetime, separator: str) -> str:
+    return moment.isoformat(separator, "milliseconds").replace("+00:00", "Z")
 
 
 def _is_number(cell: str) -> bool:
