@@ -33,14 +33,9 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def options_of(args: argparse.Namespace) -> dict[str, str]:
-    """The source's options, as the command line gives them."""
-    return stream_options(args)
-
-
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
-    messages = read_topics("stream_to_parquet", options_of(args), args.checkpoint)
+    messages = read_topics("stream_to_parquet", stream_options(args), args.checkpoint)
     writer = messages.writeStream.format("parquet").option("path", args.output)
     doing = f"reading {args.topic} into {args.output}"
     total = run_query(writer, "stream_to_parquet", args, doing)

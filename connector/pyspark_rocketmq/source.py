@@ -46,20 +46,17 @@ class RocketMQDataSource(DataSource):
         return default_ddl(include_properties=options.include_properties, more=names)
 
     def reader(self, schema: StructType) -> BatchReader | LookupReader | FilteredReader:
-        from pyspark_rocketmq.read.batch_reader import BatchReader  # Keeps Spark's lookup light.
+        from pyspark_rocketmq.read import batch_reader  # Keeps Spark's lookup light.
 
         options = self._parsed.read(Use.BATCH)
+        plan = self._plan(options, schema)
         if options.message_key is not None or options.message_id is not None:
-            from pyspark_rocketmq.read.batch_reader import LookupReader  # Keeps lookup light.
-
-            return LookupReader(options, self._plan(options, schema))
+            return batch_reader.LookupReader(options, plan)
         if options.push_down == "once":
-            from pyspark_rocketmq.read.filtered_reader import (
-                open_filtered_reader,  # Keeps lookup light.
-            )
+            from pyspark_rocketmq.read import filtered_reader  # Keeps Spark's lookup light.
 
-            return open_filtered_reader(options, self._plan(options, schema), schema)
-        return BatchReader(options, self._plan(options, schema))
+            return filtered_reader.open_filtered_reader(options, plan, schema)
+        return batch_reader.BatchReader(options, plan)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         from pyspark_rocketmq.stream.reader import StreamReader  # Keeps Spark's lookup light.
@@ -78,15 +75,12 @@ class RocketMQDataSource(DataSource):
         return BatchWriter(plan)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        from pyspark_rocketmq.sink.encoding.plan import (  # Keeps lookup light.
-            refuse_overwrite,
-            sink_plan,
-        )
+        from pyspark_rocketmq.sink.encoding import plan as plans  # Keeps Spark's lookup light.
         from pyspark_rocketmq.sink.writers import stream_writer  # Keeps Spark's lookup light.
 
         if overwrite:
-            refuse_overwrite("stream")
-        return stream_writer(sink_plan(self._parsed.write(), schema))
+            plans.refuse_overwrite("stream")
+        return stream_writer(plans.sink_plan(self._parsed.write(), schema))
 
     @staticmethod
     def _plan(options: ReadOptions, schema: StructType) -> ReadPlan:

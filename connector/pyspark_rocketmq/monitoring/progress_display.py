@@ -9,11 +9,11 @@ import html
 import importlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
-from pyspark_rocketmq.planning.progress_report import source_progress
+from pyspark_rocketmq.planning.progress_report import field_of, source_progress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -41,10 +41,10 @@ class BatchSeen:
                 for source in sources
                 for queue, latest in source.latest.items()
             )
-        durations = _field(progress, "durationMs") or {}
+        durations = field_of(progress, "durationMs") or {}
         return cls(
-            int(_field(progress, "batchId")),
-            int(_field(progress, "numInputRows") or 0),
+            int(field_of(progress, "batchId")),
+            int(field_of(progress, "numInputRows") or 0),
             int(durations.get("triggerExecution", 0)),
             behind,
         )
@@ -173,7 +173,3 @@ def _display() -> Display:
         widgets = importlib.import_module("IPython.display")
         return Notebook(widgets.display, widgets.HTML)
     return Terminal(sys.stderr) if sys.stderr.isatty() else Lines(sys.stderr)
-
-
-def _field(value: object, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

@@ -107,9 +107,6 @@ def require_selection(options: ReadOptions, *, has_path: bool) -> None:
     raise OptionError("subscribe", f"is missing: {hint}", "MISSING")
 
 
-# --- reads --------------------------------------------------------------------------------------
-
-
 def check_read(options: ReadOptions, use: Use) -> None:
     """Check what a stream or a batch needs, and what it must not be given."""
     if use is Use.BATCH:
@@ -222,9 +219,6 @@ def _check_public_pop(options: ReadOptions) -> None:
         )
     if options.consumer.invisible_time_ms < _PUBLIC_INVISIBLE_MS_MIN:
         raise _conflict("invisibleTimeMs", "is 10s at least over 'endpoints'")
-
-
-# --- writes -------------------------------------------------------------------------------------
 
 
 def refuse_path_in_write(*, has_path: bool) -> None:

@@ -133,9 +133,6 @@ def offsets(*words: str) -> Kind:
     return Kind(" | ".join((*words, 'JSON like {"orders":{"broker-a":{"0":100}}}')), parse)
 
 
-# --- parsers ------------------------------------------------------------------------------------
-
-
 def _parse_text(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be empty")

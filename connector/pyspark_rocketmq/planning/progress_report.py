@@ -28,20 +28,18 @@ class SourceProgress:
 def source_progress(progress: object) -> list[SourceProgress]:
     """The sources of this connector in one query's progress (`query.lastProgress`)."""
     found = []
-    for source in _get(progress, "sources") or []:
-        value = _parsed(_get(source, "endOffset"))
-        end = _numbers(value, "offsets")
+    for source in field_of(progress, "sources") or []:
+        value = _parsed(field_of(source, "endOffset"))
+        end = _numbers(value)
         if end is not None:
-            latest = _numbers(_parsed(_get(source, "latestOffset")), "offsets")
+            latest = _numbers(_parsed(field_of(source, "latestOffset")))
             is_initial = isinstance(value, Mapping) and value.get("initial") is True
             found.append(SourceProgress(end, latest or {}, is_initial))
     return found
 
 
-def _get(value: object, name: str) -> Any:
-    if isinstance(value, Mapping):
-        return value.get(name)
-    return getattr(value, name, None)
+def field_of(value: object, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def _parsed(value: object) -> object:
@@ -53,11 +51,11 @@ def _parsed(value: object) -> object:
         return None
 
 
-def _numbers(value: object, name: str) -> dict[QueueId, int] | None:
-    """One of the maps in an offset; None when another source wrote it."""
+def _numbers(value: object) -> dict[QueueId, int] | None:
+    """The numbers of an offset; None when another source wrote it."""
     if not isinstance(value, Mapping) or value.get("version") != 1:
         return None
     try:
-        return flat(value[name])
+        return flat(value["offsets"])
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark_rocketmq.client_settings import connection_settings
@@ -16,9 +16,9 @@ from pyspark_rocketmq.options.read_table import READ_DEFINITIONS
 from pyspark_rocketmq.planning.checkpoint import nested
 from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.read.batch_reader import plan_queues
-from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.cluster import open_cluster
 from rocketmq_wire.errors import raise_first
-from rocketmq_wire.model import OffsetRange, QueueId
+from rocketmq_wire.model import OffsetRange
 
 # The options that the pinned read has in another form.
 _REPLACED = spellings_of(
@@ -71,7 +71,7 @@ class PinnedOffsets:
 
         Raises OptionError without a group, and the cluster's errors.
         """
-        self._with_free_group(group, lambda *_: None)
+        self._with_free_group(group, commits=False)
 
     def commit(self, group: str | None = None) -> None:
         """Commit the ends as the group's offsets, after the job is done with the data.
@@ -79,27 +79,22 @@ class PinnedOffsets:
         Raises OptionError without a group, GroupInUseError if the group has live members, and the
         first error of a broker.
         """
-        self._with_free_group(group, _commit)
+        self._with_free_group(group, commits=True)
 
-    def _with_free_group(
-        self, group: str | None, act: Callable[[Cluster, str, Mapping[QueueId, int]], None]
-    ) -> None:
+    def _with_free_group(self, group: str | None, *, commits: bool) -> None:
         options = read_options(self.given)
         name = group or options.consumer.group
         if name is None:
             raise OptionError(
                 "group", "is missing: for which group shall the offsets be committed?", "MISSING"
             )
-        ends: dict[QueueId, int] = {piece.queue: piece.end for piece in self.ranges}
+        ends = {piece.queue: piece.end for piece in self.ranges}
         if not ends:
             return
         with open_cluster(connection_settings(options.connection)) as cluster:
             require_free(cluster, name, sorted({queue.topic for queue in ends}))
-            act(cluster, name, ends)
-
-
-def _commit(cluster: Cluster, group: str, ends: Mapping[QueueId, int]) -> None:
-    raise_first(cluster.commit(group, ends))
+            if commits:
+                raise_first(cluster.commit(name, ends))
 
 
 def pin_offsets(options: Mapping[str, str]) -> PinnedOffsets:

@@ -35,8 +35,6 @@ from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 _log = logging.getLogger("pyspark_rocketmq")
 
 _FROM_OFFSET_0: Final = Bounds(0, 1)
-
-
 _UNKNOWN: Final = "cannot find out whether the logged batch's messages are still there: %s"
 
 

@@ -19,6 +19,7 @@ from pyspark_rocketmq.jobs.arguments import (
     period,
     positive,
     source_options,
+    stream_options,
 )
 from pyspark_rocketmq.monitoring.lag import Lag, QueueLag
 from rocketmq_wire.model import QueueId
@@ -134,7 +135,7 @@ def test_both_jobs_hand_their_own_arguments_on() -> None:
     streamed = stream_to_parquet.parse_arguments(
         [*WHERE, "--output", "o", "--checkpoint", "c", "--max-offsets-per-trigger", "9"]
     )
-    assert stream_to_parquet.options_of(streamed) == {
+    assert stream_options(streamed) == {
         "nameServer": "h:1",
         "subscribe": "a,b",
         "startingOffsets": "earliest",

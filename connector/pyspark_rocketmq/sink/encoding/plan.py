@@ -165,9 +165,7 @@ def require_topic(plan: SinkPlan) -> None:
     Other errors are left to the tasks, which wait for an unavailable cluster: while it is down, no
     topic has a route.
     """
-    from pyspark_rocketmq.sink.encoding.routes import (
-        is_without_brokers,  # Keeps planning streams light.
-    )
+    from pyspark_rocketmq.sink.encoding import routes  # Keeps planning streams light.
     from rocketmq_client.cluster import open_cluster
     from rocketmq_client.producer.producer import Producer
 
@@ -178,7 +176,7 @@ def require_topic(plan: SinkPlan) -> None:
         try:
             Producer(cluster, plan.group).queues(topic)
         except RocketMQError as error:
-            if isinstance(error, TopicNotFoundError) and not is_without_brokers(cluster):
+            if isinstance(error, TopicNotFoundError) and not routes.is_without_brokers(cluster):
                 raise
             _log.warning("cannot tell yet whether the topic %s is there: %s", topic, error)
 

@@ -71,9 +71,6 @@ class HalfMessagesWritten(WriterCommitMessage):
     """True if the batch was decided before; the task has sent nothing."""
 
 
-# --- tasks ------------------------------------------------------------------------------------
-
-
 def send_half_messages(producer: Producer, requests: Iterable[SendRequest]) -> list[HalfMessage]:
     """Send half messages and wait for every answer. Returns them in the order of the requests.
 
@@ -135,9 +132,6 @@ def _finish_early(producer: Producer, plan: TransactionPlan, decision: Decision)
         Commits(producer.cluster, producer.group, plan).finish(decision)
     except RocketMQError as error:
         _log.warning("the task cannot finish batch %d, the driver will: %s", decision.batch, error)
-
-
-# --- the driver -------------------------------------------------------------------------------
 
 
 class Commits:
@@ -374,9 +368,6 @@ class Commits:
 
 def _is_unknown(error: RocketMQError) -> bool:
     return isinstance(error, EndOutcomeUnknownError)
-
-
-# --- checks -----------------------------------------------------------------------------------
 
 
 class DecisionChecks:

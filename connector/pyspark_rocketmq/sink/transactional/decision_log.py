@@ -137,8 +137,6 @@ class DecisionLog:
         self._cluster, self.topic, self._producer = cluster, topic, producer
         self._owner = uuid.uuid4().hex
 
-    # --- storing ------------------------------------------------------------------------------
-
     def open(self, brokers: Iterable[str] = ()) -> None:
         """Create the topic if it is missing at one of these brokers.
 
@@ -224,8 +222,6 @@ class DecisionLog:
         if decision is not None:
             tags, keys = decision.query, f"{decision.query}/{decision.batch}"
         return self._producer.send(Message(queue.topic, body, tags, keys), queue).start
-
-    # --- looking up ---------------------------------------------------------------------------
 
     def find(self, query: str, batch: int) -> Decision | None:
         """The decision about a batch; None if there certainly is none.

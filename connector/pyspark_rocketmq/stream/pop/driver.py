@@ -16,6 +16,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -230,7 +231,8 @@ def open_pop_driver(options: ReadOptions) -> PopDriver:
 
 def _remoting_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPorts:
     """Pop and renew over RocketMQ's TCP protocol, on a connection each."""
-    clusters = [open_cluster(settings), open_cluster(settings)]
+    opened = ExitStack()
+    clusters = [opened.enter_context(open_cluster(settings)) for _ in range(2)]
     topics = options.subscribe or ()
     group = options.consumer.group or ""
     init_mode = InitMode.MIN if options.starting_offsets == "earliest" else InitMode.MAX
@@ -260,12 +262,8 @@ def _remoting_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPo
                     count += bounds.end - (offset if isinstance(offset, int) else bounds.start)
         return count
 
-    def close() -> None:
-        for cluster in clusters:
-            cluster.close()
-
     poppers, groups = consumers(clusters[0]), consumers(clusters[1])
-    return PopPorts(dict(poppers), _leases(options, groups), backlog, _now_ms, close)
+    return PopPorts(dict(poppers), _leases(options, groups), backlog, _now_ms, opened.close)
 
 
 def _public_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPorts:
@@ -286,16 +284,12 @@ def _public_ports(options: ReadOptions, settings: ConnectionSettings) -> PopPort
         }
 
     poppers, groups = consumers(clients[0]), consumers(clients[1])
-
-    def close() -> None:
-        try:
-            for popper in poppers.values():
-                popper.close()
-        finally:
-            for client in clients:
-                client.close()
-
-    return PopPorts(dict(poppers), _leases(options, groups), lambda: None, _now_ms, close)
+    opened = ExitStack()
+    for client in clients:
+        opened.callback(client.close)
+    for popper in poppers.values():
+        opened.callback(popper.close)
+    return PopPorts(dict(poppers), _leases(options, groups), lambda: None, _now_ms, opened.close)
 
 
 def _leases(options: ReadOptions, groups: Mapping[str, PopGroup]) -> Leases:

@@ -79,12 +79,9 @@ class Leases:
     def acknowledge(self, leases: Iterable[Lease]) -> None:
         """Acknowledge messages that are durable, and those whose acknowledgement failed before."""
         with self._lock:
-            owed = [*self._owed, *leases]
+            owed = _by_topic([*self._owed, *leases])
             self._owed = []
-            by_topic: dict[str, list[Lease]] = {}
-            for lease in owed:
-                by_topic.setdefault(lease.topic, []).append(lease)
-            for topic, some in by_topic.items():
+            for topic, some in owed.items():
                 errors = self._groups(topic).ack_handles([lease.handle for lease in some])
                 if any(error.retryable for error in errors):
                     # All of them again: acknowledging twice does no harm.
@@ -130,12 +127,8 @@ class Leases:
 
     def _hand_back(self) -> None:
         end_ms = self._now_ms() + _HAND_BACK_MS_MAX
-        by_topic: dict[str, list[Lease]] = {}
         owed = set(self._owed)
-        for lease in self._held:
-            if lease not in owed:
-                by_topic.setdefault(lease.topic, []).append(lease)
-        for topic, some in by_topic.items():
+        for topic, some in _by_topic(lease for lease in self._held if lease not in owed).items():
             for first in range(0, len(some), _REQUEST_MAX):
                 if self._now_ms() >= end_ms:
                     return
@@ -149,10 +142,7 @@ class Leases:
         self._held.clear()
 
     def _renew(self, leases: Sequence[Lease]) -> None:
-        by_topic: dict[str, list[Lease]] = {}
-        for lease in leases:
-            by_topic.setdefault(lease.topic, []).append(lease)
-        for topic, some in by_topic.items():
+        for topic, some in _by_topic(leases).items():
             group = self._groups(topic)
             asked_ms = self._now_ms()
             handles = group.change_handles([one.handle for one in some], self._invisible_ms)
@@ -170,10 +160,14 @@ class Leases:
     def _run(self) -> None:
         tick_seconds = min(_TICK_SECONDS_MAX, self._invisible_ms / 4_000)
         while not self._ended.wait(tick_seconds):
-            self._renew_or_log()
+            try:
+                self.renew_due()
+            except Exception:  # noqa: BLE001, PERF203 - outermost frame; the next tick tries again
+                _log.exception("messages could not be renewed")
 
-    def _renew_or_log(self) -> None:
-        try:
-            self.renew_due()
-        except Exception:  # noqa: BLE001 - the thread's outermost frame: the next tick tries again
-            _log.exception("messages could not be renewed")
+
+def _by_topic(leases: Iterable[Lease]) -> dict[str, list[Lease]]:
+    found: dict[str, list[Lease]] = {}
+    for lease in leases:
+        found.setdefault(lease.topic, []).append(lease)
+    return found

@@ -133,8 +133,6 @@ class StreamOffsets:
                 offsets[queue] = first
         return offsets
 
-    # --- judging --------------------------------------------------------------------------------
-
     def _hints_at_loss(self, start: SourceOffset, scan: ClusterScan) -> bool:
         """True if a scan hints at a loss. It may be older than the offset, so it proves none."""
         return any(
