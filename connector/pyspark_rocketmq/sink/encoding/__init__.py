@@ -1,4 +1,4 @@
 """Rows to write as send requests: columns, queues, keys, batches.
 
-Start at `plan`, then `requests`.
+Start at `plan`, then `batches`.
 """
