@@ -65,18 +65,19 @@ def commit_round(
     group: str,
     wanted: Mapping[QueueId, int],
     asked: Iterable[QueueId],
-    planned: Mapping[QueueId, int],
+    planned: Callable[[], Mapping[QueueId, int]],
     committed: dict[QueueId, int],
 ) -> tuple[dict[QueueId, int | None], list[QueueId], dict[QueueId, RocketMQError]]:
     """Commit what is due, after a look at the stored offsets of the `asked` queues.
 
-    Adds to `committed`. Returns the stored offsets, the queues that another committer owns, and the
+    `planned` is read after that look: a listener may commit a batch planned meanwhile. Adds to
+    `committed`. Returns the stored offsets, the queues that another committer owns, and the
     errors by queue.
     """
     queues = tuple(asked)
     stored, errors = split_answers(cluster.committed_offsets(group, queues) if queues else {})
     known = {queue: offset for queue, offset in wanted.items() if queue not in errors}
-    due, others = to_commit(known, stored, planned, committed)
+    due, others = to_commit(known, stored, planned(), committed)
     done, refused = split_answers(cluster.commit(group, due) if due else {})
     committed.update({queue: due[queue] for queue in done})
     return stored, others, {**errors, **refused}
@@ -209,7 +210,7 @@ class OffsetCommitter:
         wanted = {q: n for q, n in self._wanted.items() if q not in self._disowned}
         before = [queue for queue in wanted if queue in self._committed]
         stored, others, errors = commit_round(
-            cluster, self._group, wanted, before, self._planned, self._committed
+            cluster, self._group, wanted, before, lambda: self._planned, self._committed
         )
         for queue in others:
             self._disowned.add(queue)

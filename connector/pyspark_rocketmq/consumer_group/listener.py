@@ -142,7 +142,7 @@ class OffsetCommitListener(ProgressListener):
         if not self._is_alone:
             require_free(cluster, self._group, sorted({queue.topic for queue in wanted}))
             self._is_alone = True
-        stored, others, errors = commit_round(cluster, self._group, wanted, wanted, {}, before)
+        stored, others, errors = commit_round(cluster, self._group, wanted, wanted, dict, before)
         for queue in others:
             # Another committer, or the source itself, which may be one batch ahead of this report.
             _log.info("group %s %s: %s is left as it is", self._group, queue, stored[queue])

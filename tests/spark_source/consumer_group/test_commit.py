@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from pyspark_rocketmq.consumer_group import commit as offset_commit
@@ -64,6 +66,26 @@ def test_another_committer_is_reported_once_and_left_alone(
     mine.close()
     assert world.committed == {("g", A): 50, ("g", B): 7}
     assert caplog.text.count("ROCKETMQ_GROUP.FOREIGN_COMMIT") == 1
+
+
+def test_a_batch_planned_during_the_look_is_no_other_committer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = FakeWorld()
+    world.create("orders", 1)
+    mine = committer(world)
+    mine.offer({A: 5})
+    assert mine.flush(2_000)
+
+    def look(_: FakeCluster, __: str, queues: Iterable[QueueId]) -> dict[QueueId, int]:
+        mine.planned({A: 9})  # A listener commits this batch before the broker answers.
+        return dict.fromkeys(queues, 9)
+
+    monkeypatch.setattr(FakeCluster, "committed_offsets", look)
+    mine.offer({A: 6})
+    assert mine.flush(2_000)
+    mine.close()
+    assert "FOREIGN_COMMIT" not in caplog.text
 
 
 def test_offsets_that_the_broker_lost_are_committed_again(monkeypatch: pytest.MonkeyPatch) -> None:
