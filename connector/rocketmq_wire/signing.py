@@ -123,8 +123,6 @@ def sign_call(credentials: Credentials, date_time: str) -> tuple[tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class CallSignature:
-    """The signature of a gRPC call."""
-
     access_key: str
     digest: bytes
     date_time: str

@@ -310,8 +310,6 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _SlotBounds:
-    """The bounds of a slot in each row."""
-
     starts: Positions
     ends: Positions
 

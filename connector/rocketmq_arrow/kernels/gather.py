@@ -197,12 +197,10 @@ def as_text(values: pa.BinaryArray, *, is_ascii: bool = False) -> pa.StringArray
 
 
 def is_ascii(data: Bytes) -> bool:
-    """Whether bytes are ASCII text."""
     return not len(data) or int(data.max()) < 0x80
 
 
 def is_utf8(data: Bytes) -> bool:
-    """Whether bytes are UTF-8 text."""
     try:
         str(data.data, "utf-8")
     except UnicodeDecodeError:

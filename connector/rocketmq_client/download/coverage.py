@@ -44,7 +44,6 @@ class Piece:
 
     @property
     def body(self) -> Buffer:
-        """All bodies as one buffer."""
         return self.bodies[0] if len(self.bodies) == 1 else b"".join(self.bodies)
 
 

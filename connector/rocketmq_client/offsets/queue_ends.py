@@ -52,8 +52,6 @@ class WatchState(enum.Enum):
 
 @dataclass(slots=True)
 class QueueWatch:
-    """The watch of one queue."""
-
     queue: QueueId
     hold_ms: int = HOLD_MS
     """How long a broker may hold a pull."""
@@ -139,8 +137,6 @@ class PollTarget(NamedTuple):
 
 
 class EndPoll:
-    """The polling of many queues."""
-
     def __init__(self, queues: Iterable[QueueId] = ()) -> None:
         self._queues: dict[tuple[str, str], list[QueueId]] = {}
         """By topic and broker."""

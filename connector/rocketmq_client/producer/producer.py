@@ -123,7 +123,6 @@ class _Source:
         self.failure: Exception | None = None
 
     def next(self) -> SendRequest | None:
-        """Return the next request, or None at the end."""
         try:
             return next(self._requests)
         except StopIteration:

@@ -53,8 +53,6 @@ class HeaderCodec(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of a frame."""
-
     code: int
     language: str = "PYTHON"
     version: int = CLIENT_VERSION

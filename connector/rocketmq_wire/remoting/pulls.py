@@ -193,7 +193,6 @@ class _JoinedPull:
     """The numbers in the last header of that shape."""
 
     def result(self) -> PullReply | PullReplies:
-        """The answer to all pulls."""
         bodies = [answer for answer in self.answers if isinstance(answer, bytes)]
         if len(bodies) == len(self.answers):
             return self._reply(self.pull.times - 1, *bodies)
@@ -244,7 +243,6 @@ class JoinedPulls:
                 del self._by_opaque[opaque]
 
     def clear(self) -> None:
-        """Drop all joined pulls."""
         self._pulls.clear()
         self._by_opaque.clear()
         self.done.clear()

@@ -13,8 +13,6 @@ from rocketmq_wire.requests.contract import Done, Reply, Request
 
 @dataclass(frozen=True, slots=True)
 class OffsetReply(Reply):
-    """One offset or timestamp."""
-
     value: int
     is_current: bool = field(default=True, compare=False)
     """False if a replica answered; the client sets it, for the wire does not carry it."""
@@ -114,8 +112,6 @@ class GetAllCommittedOffsets(Request[AllCommittedOffsetsReply]):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsReply(Reply):
-    """Offsets by queue."""
-
     offsets: Mapping[QueueId, int]
 
 

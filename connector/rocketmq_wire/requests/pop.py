@@ -203,7 +203,6 @@ class InvisibleTimeReply(Reply):
     revive_queue: int
 
     def handle_after(self, old: ReceiptHandle) -> ReceiptHandle:
-        """The handle that replaces the old one."""
         return old._replace(
             start=old.offset,
             pop_ms=self.pop_ms,

@@ -18,5 +18,4 @@ service = _MESSAGES.service
 
 
 def serialize(message: Any) -> bytes:
-    """The bytes of a message."""
     return bytes(message.SerializeToString())

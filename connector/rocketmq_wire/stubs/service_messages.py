@@ -34,7 +34,6 @@ class ServiceMessages:
         return tuple(descriptor_pb2.FileDescriptorSet.FromString(content).file)
 
     def service(self) -> ServiceDescriptor:
-        """The descriptor of the service."""
         return self.pool().FindServiceByName(self._service_name)
 
     def parse(self, name: str, content: Buffer) -> Any:
@@ -54,6 +53,5 @@ class ServiceMessages:
         return private
 
     def _make_class(self, name: str) -> Any:  # Made at run time: nothing for a type checker.
-        """The class of a message of the package, by its short name."""
         found = self.pool().FindMessageTypeByName(f"{self._package}.{name}")
         return message_factory.GetMessageClass(found)

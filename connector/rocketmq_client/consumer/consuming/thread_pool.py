@@ -65,7 +65,6 @@ class ConsumePool:
         self.later(work, _REJECTED_DELAY_MS)
 
     def later(self, work: Callable[[], None], delay_ms: int) -> None:
-        """Submit `work` after a delay."""
         self._io.post(lambda: self._io.at(now_ms() + delay_ms, lambda: self.submit(work)))
 
     def shut_down(self, wait_ms: int) -> bool:

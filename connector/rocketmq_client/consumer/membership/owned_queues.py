@@ -46,8 +46,6 @@ class _Correction:
 
 @dataclass(eq=False)
 class OwnedQueues:
-    """One member's queues."""
-
     instance: ClientInstance
     settings: ConsumerSettings
     puller: NoPulls

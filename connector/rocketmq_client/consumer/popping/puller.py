@@ -69,7 +69,6 @@ class PopPuller:
         return pulled
 
     def stop(self) -> None:
-        """Stop popping at shutdown."""
         self._own({})
 
     def _queues_of(self, topic: str) -> list[QueueId] | None:

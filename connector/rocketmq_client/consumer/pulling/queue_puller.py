@@ -52,8 +52,6 @@ class OwnedQueue:
 
 @dataclass(slots=True)
 class PullCounts:
-    """Counts of pulls since the start."""
-
     pulls: int = 0
     messages: int = 0
     round_trip_ms: int = 0

@@ -54,7 +54,6 @@ class RecordChunk:
 
     @property
     def ends_range(self) -> bool:
-        """True if this chunk is the last one of its range."""
         return self.status not in (PullStatus.FOUND, PullStatus.NO_MATCHED_MESSAGE)
 
 

@@ -144,8 +144,6 @@ def texts_by_name(name: str, attribute: str) -> Member:
 
 
 def objects(name: str, attribute: str, each: Object[V]) -> Member:
-    """A list of objects."""
-
     def read(owner: JsonObject, name: str) -> tuple[V, ...]:
         return tuple([each.read(item) for item in member_objects(owner, name)])
 
