@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
+from rocketmq_arrow.encode.deflate import compress_bodies, compressed_flag
 from rocketmq_broker.broker import Broker
 from rocketmq_cli.commands.dlq import revived
 from rocketmq_cli.main import main
+from rocketmq_cli.messages.records import message_record
 from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, EXIT_USAGE, UsageError
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Host, Message, StoredMessage, TopicConfig
 
 Produce = Callable[..., int]
@@ -239,6 +244,19 @@ def test_a_dead_letter_of_a_lite_topic_is_replayed_as_an_ordinary_message_only()
     with pytest.raises(UsageError, match="lite topics are not supported: give --to"):
         revived(dead_letter, None)
     assert revived(dead_letter, "elsewhere") == Message("elsewhere", b"body", None, None, {})
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zlib", "zstd"])
+def test_compressed_dead_letters_are_shown_and_replayed_inflated(codec: str) -> None:
+    packed = compress_bodies(pa.array([b"body" * 100]), codec, 1)[0][0].as_py()
+    sys_flag = compressed_flag(codec)
+    dead_letter = replace(stored({"RETRY_TOPIC": "orders"}), body=packed, sys_flag=sys_flag)
+    assert revived(dead_letter, None).body == b"body" * 100
+    assert message_record("broker-a", dead_letter)["body"] == "body" * 100
+    torn = replace(dead_letter, body=packed[:-5])
+    with pytest.raises(CorruptRecordError, match=r"torn|does not decompress"):
+        revived(torn, None)
+    assert "ROCKETMQ_CORRUPT_MESSAGE" in str(message_record("broker-a", torn)["body"])
 
 
 def stored(properties: dict[str, str]) -> StoredMessage:

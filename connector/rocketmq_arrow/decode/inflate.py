@@ -12,6 +12,7 @@ from rocketmq_wire.records.record import (
     COMPRESSION_ZLIB,
     COMPRESSION_ZSTD,
     FLAG_COMPRESSION_MASK,
+    GZIP_MAGIC,
 )
 
 # A producer refuses bodies over 4 MiB before it compresses them; brokers may be set to take more.
@@ -19,9 +20,8 @@ INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
 
 _CODECS: Final = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd", COMPRESSION_ZLIB: "zlib"}
 # Where the type bits are 0 the first bytes tell: gRPC proxies store gzip without type bits.
-_GZIP_START: Final = b"\x1f\x8b"
 _SNIFFED: Final = {
-    _GZIP_START: "gzip",
+    GZIP_MAGIC: "gzip",
     b"\x04\x22\x4d\x18": "lz4",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
@@ -70,7 +70,7 @@ def _inflate_deflated(body: bytes, codec: str, size_max: int) -> bytes:
             raise InflateError(f"the body is a torn {codec} stream")
         body = stream.unused_data
         # Gzip members may follow each other; behind a zlib stream Java reads nothing.
-        if codec != "gzip" or not body.startswith(_GZIP_START):
+        if codec != "gzip" or not body.startswith(GZIP_MAGIC):
             return b"".join(parts)
 
 

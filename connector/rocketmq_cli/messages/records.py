@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rocketmq_arrow.decode.inflate import inflate
 from rocketmq_cli.errors import MessagesGoneError
 from rocketmq_cli.terminal.output import Cell, moment
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
-from rocketmq_wire.errors import CorruptRecordError
-from rocketmq_wire.model import OffsetRange, QueueId, StoredMessage, Subscription
+from rocketmq_wire.errors import CorruptRecordError, InflateError
+from rocketmq_wire.model import BODY_SIZE_MAX, OffsetRange, QueueId, StoredMessage, Subscription
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import KEYS, TAGS, UNIQUE_KEY
-from rocketmq_wire.records.record import decode_record, decompress_body
+from rocketmq_wire.records.record import FLAG_COMPRESSED, decode_record
 
 
 def require_whole(chunk: RangeChunk, count: int) -> None:
@@ -40,8 +41,13 @@ def read_messages(
 
 
 def plain_body(message: StoredMessage) -> bytes:
-    """The uncompressed body."""
-    return decompress_body(message.body, message.sys_flag)
+    """The body as it was sent. Raises CorruptRecordError."""
+    if not message.sys_flag & FLAG_COMPRESSED:
+        return message.body
+    try:
+        return inflate(message.body, message.sys_flag, BODY_SIZE_MAX)
+    except InflateError as error:
+        raise CorruptRecordError("body", 0, str(error)) from error
 
 
 def message_record(broker: str, message: StoredMessage) -> Mapping[str, Cell]:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
-from rocketmq_wire.model import BODY_SIZE_MAX, Buffer, Host, StoredMessage
+from rocketmq_wire.model import Buffer, Host, StoredMessage
 from rocketmq_wire.records.properties import decode_properties, encode_properties
 
 MAGIC_V1: Final = -626843481
@@ -63,11 +63,6 @@ _Corrupt = Callable[[str], CorruptRecordError]
 """Makes the error of one record from the reason."""
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
-_ZLIB_MAGIC: Final = b"\x78"
-_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-_GZIP_WINDOW: Final = 31
-_ZLIB_OR_GZIP_WINDOW: Final = 47
 
 
 def body_crc(body: Buffer) -> int:
@@ -201,53 +196,6 @@ def _split_tail(
     if properties_size != left:
         raise corrupt(f"properties of {properties_size} bytes do not fill the {left} left")
     return body, topic, view[at + _SHORT.size :]
-
-
-def decompress_body(body: Buffer, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
-    """The body as sent: inflated if its flag in `sys_flag` is set, from zlib and gzip only.
-
-    Without type bits the first bytes decide the format: a gRPC sender's gzip is stored that way.
-
-    Raises CorruptRecordError for a damaged stream, an unknown format or more than `size_max`
-    bytes, and LocalProtocolError for LZ4 and Zstandard, which the Arrow layer inflates.
-    """
-    stored = bytes(body)
-    if not sys_flag & FLAG_COMPRESSED:
-        return stored
-    kind = sys_flag & FLAG_COMPRESSION_MASK
-    if kind == COMPRESSION_LZ4 or (not kind and stored.startswith(_LZ4_MAGIC)):
-        raise LocalProtocolError("an LZ4 body is not inflated by the scalar codec")
-    if kind == COMPRESSION_ZSTD or (not kind and stored.startswith(_ZSTD_MAGIC)):
-        raise LocalProtocolError("a Zstandard body is not inflated by the scalar codec")
-    if kind not in (0, COMPRESSION_ZLIB):
-        raise CorruptRecordError("body", 0, f"compression type {kind:#x} is unknown")
-    if not kind and not stored.startswith((GZIP_MAGIC, _ZLIB_MAGIC)):
-        raise CorruptRecordError("body", 0, "it is flagged as compressed, in an unknown format")
-    return _inflate(stored, size_max)
-
-
-def _inflate(stored: bytes, size_max: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    window = _ZLIB_OR_GZIP_WINDOW
-    while True:
-        stream = zlib.decompressobj(window)
-        try:
-            # One byte more than allowed distinguishes "too large" from "just fits".
-            part = stream.decompress(stored, size_max - size + 1)
-        except zlib.error as error:
-            raise CorruptRecordError("body", size, f"it does not inflate: {error}") from error
-        size += len(part)
-        if size > size_max:
-            raise CorruptRecordError("body", 0, f"it inflates to more than {size_max} bytes")
-        if not stream.eof:
-            raise CorruptRecordError("body", size, "its compressed stream is cut off")
-        parts.append(part)
-        stored = stream.unused_data
-        # Gzip members may follow each other; behind a zlib stream Java reads nothing.
-        if not stored.startswith(GZIP_MAGIC):
-            return b"".join(parts)
-        window = _GZIP_WINDOW
 
 
 def _check_host(host: Host, sys_flag: int, bit: int) -> None:

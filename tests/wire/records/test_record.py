@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import struct
 import zlib
 from dataclasses import replace
@@ -14,17 +13,12 @@ from hypothesis import strategies as st
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
 from rocketmq_wire.model import Host, StoredMessage
 from rocketmq_wire.records.record import (
-    COMPRESSION_LZ4,
-    COMPRESSION_ZLIB,
-    COMPRESSION_ZSTD,
     FLAG_BORN_HOST_V6,
-    FLAG_COMPRESSED,
     FLAG_STORE_HOST_V6,
     MAGIC_BLANK,
     RECORD_SIZE_MIN,
     body_crc,
     decode_record,
-    decompress_body,
     encode_record,
 )
 
@@ -253,69 +247,3 @@ def test_a_flipped_byte_never_escapes_as_another_error(message: StoredMessage, d
         return
     assert end == len(encoded)
     assert decoded.body == message.body
-
-
-# --- compressed bodies ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sys_flag", [0, COMPRESSION_ZLIB])
-def test_a_body_not_flagged_as_compressed_is_as_stored(sys_flag: int):
-    assert decompress_body(memoryview(b"\x78\x9cabc"), sys_flag) == b"\x78\x9cabc"
-
-
-@pytest.mark.parametrize("kind", [0, COMPRESSION_ZLIB])
-@pytest.mark.parametrize("compress", [zlib.compress, gzip.compress])
-def test_zlib_and_gzip_bodies_are_inflated(kind: int, compress):
-    body = b"hello " * 1000
-    assert decompress_body(compress(body), FLAG_COMPRESSED | kind) == body
-
-
-def test_gzip_members_are_joined():
-    assert decompress_body(gzip.compress(b"a") + gzip.compress(b"b"), FLAG_COMPRESSED) == b"ab"
-
-
-def test_a_body_that_inflates_over_the_limit_is_refused_without_inflating_it():
-    bomb = zlib.compress(bytes(10_000_000))
-    assert len(decompress_body(bomb, FLAG_COMPRESSED, 10_000_000)) == 10_000_000
-    with pytest.raises(CorruptRecordError, match="more than 9999999"):
-        decompress_body(bomb, FLAG_COMPRESSED, 9_999_999)
-    with pytest.raises(CorruptRecordError, match="more than 15"):
-        decompress_body(gzip.compress(bytes(8)) * 2, FLAG_COMPRESSED, 15)
-
-
-@pytest.mark.parametrize("cut", [2, 5, -5, -1])
-def test_a_cut_stream_is_refused(cut: int):
-    with pytest.raises(CorruptRecordError, match="cut off"):
-        decompress_body(zlib.compress(b"hello" * 100)[:cut], FLAG_COMPRESSED)
-
-
-def test_a_damaged_stream_is_refused():
-    stream = bytearray(zlib.compress(b"hello" * 100))
-    stream[-1] ^= 1
-    with pytest.raises(CorruptRecordError, match="does not inflate"):
-        decompress_body(bytes(stream), FLAG_COMPRESSED)
-
-
-@pytest.mark.parametrize("body", [b"", b"plain text"])
-def test_a_body_flagged_as_compressed_in_no_known_format_is_refused(body: bytes):
-    with pytest.raises(CorruptRecordError, match="unknown format"):
-        decompress_body(body, FLAG_COMPRESSED)
-
-
-def test_an_unknown_compression_type_is_refused():
-    with pytest.raises(CorruptRecordError, match="0x400"):
-        decompress_body(zlib.compress(b"x"), FLAG_COMPRESSED | 0x400)
-
-
-@pytest.mark.parametrize(
-    ("kind", "body", "name"),
-    [
-        (COMPRESSION_LZ4, b"", "LZ4"),
-        (0, b"\x04\x22\x4d\x18", "LZ4"),
-        (COMPRESSION_ZSTD, b"", "Zstandard"),
-        (0, b"\x28\xb5\x2f\xfd", "Zstandard"),
-    ],
-)
-def test_formats_of_the_arrow_layer_are_refused_by_name(kind: int, body: bytes, name: str):
-    with pytest.raises(LocalProtocolError, match=name):
-        decompress_body(body, FLAG_COMPRESSED | kind)
