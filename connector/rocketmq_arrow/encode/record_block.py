@@ -29,11 +29,7 @@ from rocketmq_arrow.decode.layout import (
     read_layout,
 )
 from rocketmq_arrow.decode.property_scan import PropertyScan
-from rocketmq_arrow.encode.small_batches import (
-    FewRecords,
-    lay_out_few,
-    patch_record,
-)
+from rocketmq_arrow.encode.small_batches import FewRecords, lay_out_few, patch_record
 from rocketmq_arrow.kernels.assemble import Constant, Piece, Ranges, Rows, assemble
 from rocketmq_arrow.kernels.gather import Bytes, Positions, numbers_at, overlapping
 from rocketmq_arrow.kernels.java_hashes import java_hashes

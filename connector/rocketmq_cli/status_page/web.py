@@ -29,13 +29,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.lookup import find_by_id, find_by_key
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, raise_first
-from rocketmq_wire.model import (
-    MASTER_ID,
-    CommittedOffset,
-    OffsetRange,
-    QueueId,
-    is_internal_topic,
-)
+from rocketmq_wire.model import MASTER_ID, CommittedOffset, OffsetRange, QueueId, is_internal_topic
 from rocketmq_wire.requests.brokers import GetRuntimeInfo, SettingsReply
 
 V = TypeVar("V")

@@ -169,12 +169,7 @@ class ClientSession(_Session):
     # --- requests -------------------------------------------------------------------------
 
     def start(
-        self,
-        request: Request[Reply],
-        *,
-        now_ms: int,
-        timeout_ms: int,
-        slow_ms: int | None = None,
+        self, request: Request[Reply], *, now_ms: int, timeout_ms: int, slow_ms: int | None = None
     ) -> Started:
         """Start a request. Raises LocalProtocolError if it cannot be sent.
 

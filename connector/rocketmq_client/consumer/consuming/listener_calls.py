@@ -120,10 +120,7 @@ def split_outcome(
 
 
 def send_back(
-    io: IoThread,
-    settings: ConsumerSettings,
-    messages: Sequence[ReceivedMessage],
-    delay_level: int,
+    io: IoThread, settings: ConsumerSettings, messages: Sequence[ReceivedMessage], delay_level: int
 ) -> list[ReceivedMessage]:
     """Send messages back; returns those that brokers refused, or may have refused."""
     requests = [

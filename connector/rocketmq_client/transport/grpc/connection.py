@@ -30,12 +30,7 @@ from rocketmq_client.transport.grpc.tls_relay import TlsRelay, greet_again
 from rocketmq_client.transport.tls.probe import HTTP2_GREETING, explain_hang_up, explain_silence
 from rocketmq_client.transport.tls.socket import connect_tls
 from rocketmq_wire.allocator import keep_freed_buffers
-from rocketmq_wire.errors import (
-    ConnectError,
-    ForkedError,
-    RocketMQError,
-    WrongSettingsError,
-)
+from rocketmq_wire.errors import ConnectError, ForkedError, RocketMQError, WrongSettingsError
 from rocketmq_wire.signing import sign_call
 
 MESSAGE_SIZE_MAX: Final = 64 * 1024 * 1024
@@ -121,12 +116,7 @@ class Endpoints:
         error: ConnectError | WrongSettingsError | None = None
         for address in self._addresses:
             try:
-                connection = GrpcConnection(
-                    address,
-                    inbox,
-                    settings=self._settings,
-                    **options,
-                )
+                connection = GrpcConnection(address, inbox, settings=self._settings, **options)
             except (ConnectError, WrongSettingsError) as failure:
                 error = error or failure
                 continue

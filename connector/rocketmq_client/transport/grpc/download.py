@@ -18,11 +18,7 @@ from rocketmq_client.download.range_stream import RangeStream
 from rocketmq_client.retry import Backoff
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.contract import Transport
-from rocketmq_client.transport.grpc.connection import (
-    Call,
-    Channels,
-    next_event,
-)
+from rocketmq_client.transport.grpc.connection import Call, Channels, next_event
 from rocketmq_client.transport.net.clock import ActiveClock, OutageLog
 from rocketmq_wire.errors import DeadlineExceededError, RocketMQError, TransportError
 from rocketmq_wire.grpc.bulk.mapping import PULL_RECORDS_PATH

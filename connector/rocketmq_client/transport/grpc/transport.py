@@ -179,10 +179,7 @@ class GrpcTransport(Transport):
     # --- starting -----------------------------------------------------------------------------
 
     def _start_all(
-        self,
-        requests: Sequence[tuple[str | None, Request[R]]],
-        results: Results,
-        timeout_ms: int,
+        self, requests: Sequence[tuple[str | None, Request[R]]], results: Results, timeout_ms: int
     ) -> range:
         """Start requests to the endpoint, which answers for every broker; their tickets."""
         first = self._ticket + 1

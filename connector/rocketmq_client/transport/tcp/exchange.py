@@ -38,10 +38,7 @@ class Exchange:
     """Connections by address. Not thread-safe, but for `wake` and `unsent_count`."""
 
     def __init__(
-        self,
-        settings: ConnectionSettings,
-        clock: ActiveClock,
-        responder: Responder | None = None,
+        self, settings: ConnectionSettings, clock: ActiveClock, responder: Responder | None = None
     ) -> None:
         """`responder` answers requests of brokers."""
         self.clock = clock

@@ -266,10 +266,7 @@ METHODS: Final[tuple[Method, ...]] = (
         queues=values.COMMITTED_OFFSETS,
     ),
     simple(
-        "Heartbeat",
-        groups.Heartbeat,
-        producer_groups=TUPLE,
-        consumers=repeated(values.CONSUMER),
+        "Heartbeat", groups.Heartbeat, producer_groups=TUPLE, consumers=repeated(values.CONSUMER)
     ),
     simple("UnregisterClient", groups.UnregisterClient),
     alone(

@@ -14,11 +14,7 @@ from typing import Any, Final
 
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import BrokerError, CorruptRecordError
-from rocketmq_wire.grpc.public.messages import (
-    GZIP,
-    milliseconds,
-    named_properties,
-)
+from rocketmq_wire.grpc.public.messages import GZIP, milliseconds, named_properties
 from rocketmq_wire.grpc.public.status import check_status, error_of_status
 from rocketmq_wire.model import Buffer, Host, StoredMessage, Subscription
 from rocketmq_wire.records.handles import ReceiptHandle

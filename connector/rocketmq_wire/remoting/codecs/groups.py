@@ -124,9 +124,7 @@ def _decode_clients(_: groups.ListGroupClients, reply: EncodedReply) -> groups.C
 
 
 _CLIENTS: Final = Answer(
-    _encode_clients,
-    _decode_clients,
-    frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR}),
+    _encode_clients, _decode_clients, frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR})
 )
 
 
