@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rocketmq_wire.errors import RemoteProtocolError, TopicNotFoundError
 from rocketmq_wire.grpc.bulk import records
 from rocketmq_wire.grpc.bulk.records import PullRange, PullRecords, RecordChunk
+from rocketmq_wire.grpc.bulk.shapes import Shape
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.messages import PullReply, PullStatus, SendReply, SendStatus
 from rocketmq_wire.stubs import message_class
@@ -135,6 +136,15 @@ def test_a_stream_that_makes_no_sense_is_refused(fields: dict[str, object], comp
     content = message_class("PullRecordsRequest")(**fields).SerializeToString()
     with pytest.raises(RemoteProtocolError, match=complaint):
         records.decode_pull_records(content)
+
+
+def test_too_many_ranges_are_refused_before_they_become_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    message = message_class("PullRecordsRequest")(ranges=[{}] * (records.RANGES_MAX + 1))
+    monkeypatch.delattr(Shape, "from_message")
+    with pytest.raises(RemoteProtocolError, match="not 10001"):
+        records.decode_pull_records(message.SerializeToString())
 
 
 def test_an_expression_that_is_left_out_selects_everything() -> None:
