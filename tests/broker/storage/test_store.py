@@ -191,3 +191,15 @@ def test_store_times_never_step_back(store: Store) -> None:
     size = len(data) // 3
     times = [int.from_bytes(data[size * n + 56 : size * n + 64], "big") for n in range(3)]
     assert times == [NOW + 5, NOW + 5, NOW + 9]
+
+
+def test_a_queue_entry_outside_the_log_fails_with_its_position(tmp_path: Path) -> None:
+    store = Store.open(OsFiles(tmp_path), TINY, NOW)
+    store.append("orders", 0, block_of("orders", b"a"), NOW)
+    store.sync()
+    store.publish()
+    with (tmp_path / "consumequeue" / "orders" / "0" / ("0" * 20)).open("r+b") as file:
+        file.write((1 << 30).to_bytes(8, "big"))
+    with pytest.raises(KeyError, match="the log has no position 1073741824"):
+        read_all(store, "orders")
+    store.close()

@@ -159,7 +159,11 @@ class CommitLog:
 
     def segment_of(self, position: int) -> Segment:
         """The file that holds a position. Raises KeyError if none does."""
-        return self._segments[self._base(position)]
+        segment = self.segment_at(position)
+        if segment is None:
+            # A damaged queue entry leads here: the text is what the reader's log shows.
+            raise KeyError(f"the log has no position {position}")
+        return segment
 
     def view(self, position: int, size: int) -> memoryview:
         """Bytes of the log inside one file. Raises KeyError if there is no file."""
