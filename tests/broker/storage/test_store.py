@@ -203,3 +203,19 @@ def test_a_queue_entry_outside_the_log_fails_with_its_position(tmp_path: Path) -
     with pytest.raises(KeyError, match="the log has no position 1073741824"):
         read_all(store, "orders")
     store.close()
+
+
+def test_a_topic_whose_files_cannot_be_removed_fails_with_the_cause(tmp_path: Path) -> None:
+    class NoUnlink(OsFiles):
+        def unlink(self, name: str) -> None:
+            if name.startswith("consumequeue"):
+                raise StorageError(name, 0, "Input/output error")
+            super().unlink(name)
+
+    store = Store.open(NoUnlink(tmp_path), TINY, NOW)
+    store.append("orders", 0, block_of("orders", b"a"), NOW)
+    store.sync()
+    store.publish()
+    with pytest.raises(StorageError, match=r"orders/0/0+ .*Input/output error"):
+        store.delete_topic("orders")
+    store.close()

@@ -136,8 +136,10 @@ class QueueTable:
 def remove_queue(files: Files, directory: str) -> None:
     """Remove a queue's directory, or a file in its place, which this broker did not write."""
     try:
-        for name in files.names(directory):
-            files.unlink(join(directory, name))
-        files.remove_directory(directory)
+        names = files.names(directory)
     except StorageError:
         files.unlink(directory)
+        return
+    for name in names:
+        files.unlink(join(directory, name))
+    files.remove_directory(directory)
