@@ -131,11 +131,10 @@ class PopConsumer:
             by_broker[handle.broker].append(handle)
         if not self._has_batches:
             return self._ack_singly(handle for some in by_broker.values() for handle in some)
-        pairs = {b: [(self.topic, handle) for handle in some] for b, some in by_broker.items()}
-        requests = [
-            (broker, pop.AckMessages(broker, pop.ack_spans(self.group, some)))
-            for broker, some in pairs.items()
-        ]
+        requests: list[tuple[str, pop.AckMessages]] = []
+        for broker, some in by_broker.items():
+            spans = pop.ack_spans(self.group, [(self.topic, handle) for handle in some])
+            requests.append((broker, pop.AckMessages(broker, spans)))
         errors = []
         for (broker, _), reply in zip(requests, self._ask(requests), strict=True):
             if isinstance(reply, UnsupportedRequestError):

@@ -46,13 +46,9 @@ def read_answers(
     for answer in (start, end, route, first_time):
         if isinstance(answer, RocketMQError) and not isinstance(answer, BrokerError):
             return answer
-    if isinstance(route, RouteReply):
-        standing = standing_of(queue, route.route)
-    elif isinstance(route, TopicNotFoundError):
-        standing = Standing.TOPIC_GONE
-    else:
-        assert isinstance(route, RocketMQError)
+    if isinstance(route, RocketMQError) and not isinstance(route, TopicNotFoundError):
         return route
+    standing = standing_of(queue, route.route if isinstance(route, RouteReply) else None)
     # Real brokers answer zeros for a queue that they do not have; others refuse.
     bounds = Bounds(0, 0)
     if isinstance(start, OffsetReply) and isinstance(end, OffsetReply):

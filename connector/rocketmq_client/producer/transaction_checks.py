@@ -75,7 +75,9 @@ class CheckService:
             responder=self._respond,
         )
         self._pool = ThreadPoolExecutor(thread_count, thread_name_prefix="rocketmq-checks")
-        self._room = _Room(_WAITING_BYTES_MAX)
+        self._waiting_bytes = 0
+        self._lock = threading.Lock()
+        """Guards the count: one thread adds checks, and others answer them."""
 
     def __enter__(self) -> CheckService:
         self.start()
@@ -146,15 +148,23 @@ class CheckService:
     def _respond(self, request: Request[Reply]) -> Reply | BrokerError | Deferred | None:
         if not isinstance(request, CheckTransaction):
             return None
-        if self._room.take(len(request.record) + _CHECK_BYTES):
+        size = len(request.record) + _CHECK_BYTES
+        if self._count_waiting(size):
             try:
                 self._pool.submit(self._answer, request)
             except RuntimeError:
                 # The pool has been stopped.
-                self._room.give_back(len(request.record) + _CHECK_BYTES)
+                self._count_waiting(-size)
         else:
             _LOG.warning("group=%s: too many checks wait, dropping one", self.group)
         return Done()
+
+    def _count_waiting(self, size: int) -> bool:
+        """Add to the bytes of checks that wait; False if that would be too many."""
+        with self._lock:
+            has_room = self._waiting_bytes + size <= _WAITING_BYTES_MAX
+            self._waiting_bytes += size if has_room else 0
+        return has_room
 
     # --- in the pool --------------------------------------------------------------------------
 
@@ -164,7 +174,7 @@ class CheckService:
         except Exception:  # noqa: BLE001 - a check's outermost frame: the broker repeats it
             _LOG.exception("a check of group %s could not be answered", self.group)
         finally:
-            self._room.give_back(len(check.record) + _CHECK_BYTES)
+            self._count_waiting(-len(check.record) - _CHECK_BYTES)
 
     def _decide(self, check: CheckTransaction) -> None:
         (message,) = decode_messages(check.record, broker=check.broker, topic=check.topic)
@@ -200,23 +210,3 @@ class CheckService:
         stored_at = f"{'.'.join(map(str, address))}:{port}"
         named = [name for name, at in masters.items() if at == stored_at]
         return named[0] if named else next(iter(masters), None)
-
-
-class _Room:
-    """A limit of bytes: one thread takes some, and others give them back."""
-
-    def __init__(self, size: int) -> None:
-        self._left = size
-        self._lock = threading.Lock()
-
-    def take(self, size: int) -> bool:
-        """Take bytes; False if there are too few."""
-        with self._lock:
-            if size > self._left:
-                return False
-            self._left -= size
-            return True
-
-    def give_back(self, size: int) -> None:
-        with self._lock:
-            self._left += size

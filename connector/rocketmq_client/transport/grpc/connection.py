@@ -27,7 +27,12 @@ from urllib.parse import quote
 from rocketmq_client.settings import ConnectionSettings, split_address, split_addresses
 from rocketmq_client.transport.grpc.errors import OK, UNAVAILABLE, Metadata, error_of
 from rocketmq_client.transport.grpc.tls_relay import TlsRelay, greet_again
-from rocketmq_client.transport.tls.probe import HTTP2_GREETING, explain_hang_up, explain_silence
+from rocketmq_client.transport.tls.probe import (
+    HTTP2_GREETING,
+    explain_hang_up,
+    explain_silence,
+    reason_of,
+)
 from rocketmq_client.transport.tls.socket import connect_tls
 from rocketmq_wire.allocator import keep_freed_buffers
 from rocketmq_wire.errors import ConnectError, ForkedError, RocketMQError, WrongSettingsError
@@ -397,7 +402,7 @@ def _reach(address: str, settings: ConnectionSettings) -> tuple[str, TlsRelay | 
     except TimeoutError as error:
         raise ConnectError(address, "the connection attempt timed out") from error
     except (OSError, ValueError) as error:
-        raise ConnectError(address, _reason(error)) from error
+        raise ConnectError(address, reason_of(error)) from error
     if tls is None:
         host, port = connected.getpeername()[:2]
         connected.close()
@@ -411,12 +416,8 @@ def _reach(address: str, settings: ConnectionSettings) -> tuple[str, TlsRelay | 
     except OSError as error:
         connected.close()
         found = explain_hang_up(address, HTTP2_GREETING, is_tls=True, is_grpc=True)
-        raise found or ConnectError(address, _reason(error)) from error
+        raise found or ConnectError(address, reason_of(error)) from error
     except WrongSettingsError:
         connected.close()
         raise
     return relay.target, relay
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rocketmq_client.settings import ConnectionSettings, split_address
 from rocketmq_client.transport.net.buffers import BufferPool
-from rocketmq_client.transport.tls.probe import explain_hang_up
+from rocketmq_client.transport.tls.probe import explain_hang_up, reason_of
 from rocketmq_client.transport.tls.socket import TlsSocket
 from rocketmq_wire.errors import (
     ConnectError,
@@ -206,7 +206,7 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            self._hang_up(_reason(error))
+            self._hang_up(reason_of(error))
 
     def on_ready(self, now_ms: int, *, readable: bool, writable: bool) -> None:
         if not self.is_open:
@@ -266,7 +266,7 @@ class Connection:
             host, port = split_address(self.address)
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, ValueError, UnicodeError) as error:
-            self._reason = _reason(error)
+            self._reason = reason_of(error)
             self.is_dead = True
             return
         # A name such as localhost may resolve to several targets, and only some of them listen.
@@ -287,7 +287,7 @@ class Connection:
                 self._socket = _new_socket(family)
                 code = self._socket.connect_ex(target)
             except OSError as error:
-                self._reason = _reason(error)
+                self._reason = reason_of(error)
                 continue
             if code in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
                 return True
@@ -317,7 +317,7 @@ class Connection:
         except TlsError as error:
             self.fail(error)
         except OSError as error:
-            self._hang_up(_reason(error))
+            self._hang_up(reason_of(error))
 
     def _hang_up(self, reason: str) -> None:
         """Fail because the peer closed it, naming the other protocol if the peer speaks one."""
@@ -373,7 +373,7 @@ class Connection:
         except TlsError as error:
             self.fail(error)
         except OSError as error:
-            self._hang_up(_reason(error))
+            self._hang_up(reason_of(error))
         except RemoteProtocolError as error:
             is_http = isinstance(error, FrameTooLargeError) and error.is_http
             self.fail(WrongPortError(self.address, False, speaks_http=True) if is_http else error)
@@ -409,7 +409,3 @@ def _new_socket(family: int) -> socket.socket:
         if option is not None:
             opened.setsockopt(socket.IPPROTO_TCP, option, value)
     return opened
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

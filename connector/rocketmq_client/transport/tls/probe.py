@@ -169,3 +169,8 @@ def _answer(address: str, greeting: bytes) -> bytes:
                 break
             received += part
     return bytes(received)
+
+
+def reason_of(error: Exception) -> str:
+    """Why no connection could be made, in the system's words."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
