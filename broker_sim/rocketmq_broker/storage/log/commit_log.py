@@ -17,7 +17,6 @@ from rocketmq_arrow.decode.layout import PHYSICAL_OFFSET_AT
 from rocketmq_broker.storage.disk.files import File, Files, crc32, join
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.records.record import RECORD_SIZE_MIN
 
 LOG_DIRECTORY: Final = "commitlog"
 FILLER_MAGIC: Final = 0xCBD43194
@@ -74,7 +73,7 @@ class Segment:
     def record_size(self, position: int) -> int | None:
         """The size of the record that says it begins at a log position; None without one."""
         begin = position - self.start
-        if self.size - begin < RECORD_SIZE_MIN:
+        if self.size - begin < PHYSICAL_OFFSET_AT + _POSITION.size:
             return None
         size, magic = RECORD_HEAD.unpack_from(self.view, begin)
         (written,) = _POSITION.unpack_from(self.view, begin + PHYSICAL_OFFSET_AT)

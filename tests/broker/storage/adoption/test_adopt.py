@@ -207,6 +207,20 @@ def test_a_store_that_rocketmq_used_without_acknowledged_messages_is_refused(
         open_store(tmp_path)
 
 
+def test_a_log_that_ends_inside_a_listed_records_fields_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path, count=3)
+    store = open_store(tmp_path)
+    start = store.appended_end
+    send(store, "orders", b"last")
+    store.close()
+    make_rocketmqs(tmp_path)
+    (tmp_path / "abort").touch()
+    with (tmp_path / LOG / ("0" * 20)).open("r+b") as file:
+        file.truncate(start + 60)
+    with pytest.raises(DamagedStoreError, match="damaged here"):
+        open_store(tmp_path)
+
+
 def test_torn_records_are_cut_and_those_before_them_kept(tmp_path: Path) -> None:
     filled(tmp_path, count=5)
     make_rocketmqs(tmp_path)
