@@ -264,7 +264,7 @@ def test_a_file_stays_within_500_lines(module: str) -> None:
         ("rocketmq_broker.engine", "import rocketmq_client.cluster", "may not import rocketmq"),
         ("rocketmq_broker.storage.log.commit_log", "import os", "may not import os"),
         ("pyspark_rocketmq.planning.micro_batch", "import pyarrow", "may not import pyarrow"),
-        ("pyspark_rocketmq.options.read_table", "import pyspark", "may not import pyspark"),
+        ("pyspark_rocketmq.options.tables", "import pyspark", "may not import pyspark"),
         ("pyspark_rocketmq.stream.reader", "import tests.support", "may not import tests"),
         ("spark_jobs.job", "import rocketmq_client", "may not import rocketmq_client"),
         ("rocketmq_arrow.decode.decoder", "from . import columns", "imports relatively"),

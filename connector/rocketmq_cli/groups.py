@@ -59,22 +59,17 @@ class GroupOffsets(NamedTuple):
 def known_group(cluster: Cluster, group: str) -> None:
     """Raise UnknownGroupError if no broker knows the group.
 
-    Brokers of 4.9 do not list a group that has only committed.
+    Brokers of 4.9 do not list a group that has only committed. Raises IncompleteOffsetsError if
+    one does not answer.
     """
     groups = cluster.groups()
-    if group not in groups and not group_queues(cluster, group):
-        raise UnknownGroupError(group, did_you_mean(group, groups))
-
-
-def group_queues(cluster: Cluster, group: str) -> Mapping[QueueId, CommittedOffset]:
-    """A group's committed offsets in all its topics.
-
-    Raises IncompleteOffsetsError if a broker does not answer.
-    """
+    if group in groups:
+        return
     queues, problem = group_offsets(cluster, group)
     if problem is not None:
         raise problem
-    return queues
+    if not queues:
+        raise UnknownGroupError(group, did_you_mean(group, groups))
 
 
 def group_offsets(cluster: Cluster, group: str, topic: str | None = None) -> GroupOffsets:

@@ -10,9 +10,12 @@ from typing import Final, NoReturn
 
 from pyspark.sql.streaming import DataStreamWriter
 
-from pyspark_rocketmq.options.connection_table import CONNECTION_DEFINITIONS
 from pyspark_rocketmq.options.parse import spellings_of
-from pyspark_rocketmq.options.sink_table import SENDING_OPTIONS, SINK_DEFINITIONS
+from pyspark_rocketmq.options.tables import (
+    CONNECTION_DEFINITIONS,
+    SENDING_OPTIONS,
+    SINK_DEFINITIONS,
+)
 
 _AT_ONCE: Final = "available-now"
 _UNITS_US: Final = {

@@ -1,3 +1,1 @@
-"""Options as users write them, checked once. Start at a table (`read_table`, `connection_table`,
-`sink_table`) for what exists, at `values` for what it becomes.
-"""
+"""Options as users write them, checked once. Start at `tables`, then `values`."""

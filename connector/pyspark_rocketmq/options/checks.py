@@ -8,8 +8,7 @@ from typing import Final
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.kinds import PerQueue
-from pyspark_rocketmq.options.read_table import READ_DEFINITIONS
-from pyspark_rocketmq.options.sink_table import SENDING_OPTIONS
+from pyspark_rocketmq.options.tables import READ_DEFINITIONS, SENDING_OPTIONS
 from pyspark_rocketmq.options.values import ConnectionOptions, ReadOptions, WriteOptions
 
 SELECTORS: Final = ("subscribe", "subscribePattern", "assign", "deadLettersOf")

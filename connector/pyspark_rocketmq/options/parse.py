@@ -14,10 +14,12 @@ from typing import Any, Final, TypeVar
 
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.options import checks
-from pyspark_rocketmq.options.connection_table import CONNECTION_DEFINITIONS
 from pyspark_rocketmq.options.definition import OptionDefinition, Use
-from pyspark_rocketmq.options.read_table import READ_DEFINITIONS
-from pyspark_rocketmq.options.sink_table import SINK_DEFINITIONS
+from pyspark_rocketmq.options.tables import (
+    CONNECTION_DEFINITIONS,
+    READ_DEFINITIONS,
+    SINK_DEFINITIONS,
+)
 from pyspark_rocketmq.options.values import (
     BodyOptions,
     ConnectionOptions,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pyspark_rocketmq.options.kinds import Assigned, PerQueue
-from pyspark_rocketmq.options.sink_table import WriteName
+from pyspark_rocketmq.options.tables import WriteName
 from rocketmq_wire.model import Subscription
 
 # The client's own group, named in the pulls of a query without one: it commits nothing.

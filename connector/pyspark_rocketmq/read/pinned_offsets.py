@@ -12,7 +12,7 @@ from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.checks import SELECTORS
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import read_options, spellings_of
-from pyspark_rocketmq.options.read_table import READ_DEFINITIONS
+from pyspark_rocketmq.options.tables import READ_DEFINITIONS
 from pyspark_rocketmq.planning.checkpoint import nested
 from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.read.batch_reader import plan_queues

@@ -51,11 +51,16 @@ def commit_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> 
 
 
 def abort_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
-    if plan.transaction is None:
-        _report_abort(messages)
+    if plan.transaction is not None:
+        with open_cluster(plan.settings) as cluster:
+            Commits(cluster, plan.group, plan.transaction).abort_written(messages)
         return
-    with open_cluster(plan.settings) as cluster:
-        Commits(cluster, plan.group, plan.transaction).abort_written(messages)
+    rows = sum(message.rows for message in messages if isinstance(message, TaskWritten))
+    _log.warning(
+        "the write failed; %s of finished tasks left in their topics, and perhaps some of the "
+        "failed ones: after a rerun drop_replays finds the repeated ones",
+        plural(rows, "row"),
+    )
 
 
 def write_task(
@@ -95,12 +100,3 @@ def write_task(
             if isinstance(sent.result, RocketMQError):
                 raise sent.result
         return TaskWritten(requests.row_count)
-
-
-def _report_abort(messages: list[WriterCommitMessage | None]) -> None:
-    rows = sum(message.rows for message in messages if isinstance(message, TaskWritten))
-    _log.warning(
-        "the write failed; %s of finished tasks left in their topics, and perhaps some of the "
-        "failed ones: after a rerun drop_replays finds the repeated ones",
-        plural(rows, "row"),
-    )

@@ -70,8 +70,6 @@ _NO_LIMIT: Final = 2**62
 # The limits of a popped batch unless the options say others.
 _POP_ROWS_MAX: Final = 10_000
 _POP_BYTES_MAX: Final = 32 * 1024 * 1024
-
-
 SAMPLE_QUEUES: Final = 4
 SAMPLE_MESSAGES: Final = 16
 _AGE_MS_MAX: Final = 5_000

@@ -112,11 +112,9 @@ def _aggregate(
     options = f"{QUICK_START} {archive.java_option if archive else ''}"
     spark = local_session("rmq demo", directory, java_options=options)
     try:
-        connect = (
-            ("endpoints", broker.endpoints)
-            if args.endpoints
-            else ("nameServer", broker.name_server)
-        )
+        connect = ("nameServer", broker.name_server)
+        if args.endpoints:
+            connect = ("endpoints", broker.endpoints)
         query = _start_query(spark, directory, connect)
         _print(f'reading: spark.readStream.format("rocketmq").option{connect} ...')
         orders.send_rest()

@@ -37,10 +37,11 @@ class Printer:
         """The number of messages still to print; None for all."""
         self.is_whole = True
         """False if messages were missing, which was reported."""
-        self._format = None if args.json else Format(args.format)
+        shape = None if args.json else Format(args.format)
+        self._render = json_lines if shape is None else shape.render
         self._decoder: Decoder = Decoder(
             DecodeOptions(
-                schema=arrow_schema(JSON_COLUMNS if args.json else Format(args.format).columns),
+                schema=arrow_schema(JSON_COLUMNS if shape is None else shape.columns),
                 tags=None if expression.matches_all else expression.tags,
             )
         )
@@ -72,7 +73,7 @@ class Printer:
                 if self.left is not None:
                     batch = batch.slice(0, self.left)
                     self.left -= batch.num_rows
-                for piece in self._rendered(batch):
+                for piece in self._render(batch):
                     out.write(piece)
                 printed += batch.num_rows
             if line is not None:
@@ -93,9 +94,6 @@ class Printer:
 
     def _batches(self, chunk: RangeChunk) -> Iterable[pa.RecordBatch]:
         return self._decoder.decode(chunk.queue, chunk.start, chunk.end, chunk.body, chunk.sizes)
-
-    def _rendered(self, batch: pa.RecordBatch) -> Iterable[bytes | memoryview]:
-        return json_lines(batch) if self._format is None else self._format.render(batch)
 
 
 def _selector(text: str) -> str:

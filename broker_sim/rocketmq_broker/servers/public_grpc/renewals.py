@@ -30,8 +30,6 @@ _CONCURRENT_MAX: Final = 1_024
 """Concurrent renewals, which share a sync of the log."""
 
 Renew = Callable[[ChangeInvisibleTime], Awaitable[InvisibleTimeReply]]
-
-
 _Key = tuple[str, str, str]
 """Client, group and first handle."""
 

@@ -18,7 +18,7 @@ from pyspark.sql import types
 
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.errors import SinkSchemaError, UnsupportedError
-from pyspark_rocketmq.options.sink_table import WriteName
+from pyspark_rocketmq.options.tables import WriteName
 from pyspark_rocketmq.options.values import WriteOptions
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
