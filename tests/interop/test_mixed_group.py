@@ -106,6 +106,19 @@ class Members:
             os.killpg(member.process.pid, signal.SIGKILL)
         member.process.wait(30)
 
+    def replace_one(self, topic: Topic, chance: random.Random, *, is_query: bool) -> int:
+        """Kill a member and add another of its kind; returns how many offsets it had not stored."""
+        if is_query:
+            leaving = next(m for m in self.alive if m.kind == "query")
+        else:
+            leaving = chance.choice([m for m in self.alive if m.kind != "query"])
+        unstored = self.unstored_of(leaving, topic)
+        self.kill(leaving)
+        for known in self.all:
+            known.is_killed = known.is_killed or known.output == leaving.output
+        self.add(leaving.kind)
+        return unstored
+
     def unstored_of(self, leaving: Member, topic: Topic) -> int:
         """What comes again when it is killed: all of its queues that is not stored."""
         latest: dict[int, tuple[int, Member]] = {}
@@ -203,15 +216,9 @@ def test_members_killed_and_added_lose_nothing(
             time.sleep(0.5)
             if time.monotonic() > began + 6 * (killed + 1):
                 killed += 1
-                others = [m for m in members.alive if m.kind != "query"]
-                is_query = kills_the_query and killed in (5, 12)
-                leaving = next(m for m in members.alive if m.kind == "query") if is_query else None
-                leaving = leaving or chance.choice(others)
-                unstored += members.unstored_of(leaving, topic)
-                members.kill(leaving)
-                for known in members.all:
-                    known.is_killed = known.is_killed or known.output == leaving.output
-                members.add(leaving.kind)
+                unstored += members.replace_one(
+                    topic, chance, is_query=kills_the_query and killed in (5, 12)
+                )
         await_consumed(topic)
         sent += rest(members, topic)
         resting = topic.ends()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rocketmq_broker.engine.core.outcomes import AfterSync, HoldPop
+from rocketmq_broker.storage.disk.files import MemoryFiles
 from rocketmq_wire.model import QueueId, StoredMessage, Subscription
 from rocketmq_wire.records.handles import RECEIPT, ReceiptHandle
 from rocketmq_wire.records.record import decode_record
+from rocketmq_wire.requests.offsets import GetCommittedOffset
 from rocketmq_wire.requests.pop import (
     AckMessages,
     ChangeInvisibleTime,
@@ -19,7 +21,7 @@ from rocketmq_wire.requests.pop import (
     ack_spans,
     change_of,
 )
-from support.engines import BROKER, EngineUnderTest
+from support.engines import BROKER, EngineUnderTest, queue_of
 
 GROUP = "g"
 TOPIC = "orders"
@@ -108,3 +110,27 @@ def held_pop(broker: EngineUnderTest, request: PopMessages) -> HoldPop:
 
 def is_durable(outcome: object) -> bool:
     return isinstance(outcome, AfterSync)
+
+
+def fill(broker: EngineUnderTest, count: int, queue: int = 0, start: int = 0) -> list[bytes]:
+    bodies = [b"%d" % number for number in range(start, start + count)]
+    broker.store_messages(queue_of(TOPIC, queue), *bodies)
+    return bodies
+
+
+def bodies_of(popped: list[Popped]) -> list[bytes]:
+    return [one.body for one in popped]
+
+
+def committed(broker: EngineUnderTest, queue: QueueId | None = None) -> int:
+    return broker.ask(GetCommittedOffset(GROUP, queue or queue_of(TOPIC))).value
+
+
+def restarted(broker: EngineUnderTest) -> MemoryFiles:
+    """The files of a broker that was stopped cleanly."""
+    broker.engine.pops.revival.write_all(broker.now_ms)
+    broker.make_visible()
+    broker.save_files()
+    broker.store.close()
+    assert isinstance(broker.files, MemoryFiles)
+    return broker.files

@@ -167,7 +167,7 @@ def _assemble(
     remoting = {
         name: RemotingServer(shell, config, role, tls_files, guard) for name, role in roles.items()
     }
-    name_server_port = bound.port(next(reversed(roles)))
+    name_server_port = bound.port("nameServerPort" if config.name_server_apart else "port")
     addresses = Addresses(host_and_port(host or "127.0.0.1", name_server_port), None)
     begin_grpc = partial(_begin_grpc, shell, config, tls_files, guard)
     return RunningBroker(shell, remoting, addresses, begin_grpc)

@@ -4,46 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from rocketmq_broker.storage.disk.files import MemoryFiles
-from rocketmq_wire.model import QueueId, TopicConfig
-from rocketmq_wire.requests.offsets import GetCommittedOffset
+from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.requests.pop import (
     PopMessages,
 )
 from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from support.engines import EngineUnderTest, queue_of
-from support.pops import GROUP, TOPIC, Popped, ack, change, messages_of, pop
-
-
-@pytest.fixture
-def broker() -> EngineUnderTest:
-    broker = EngineUnderTest()
-    broker.ask(CreateTopic(TopicConfig(TOPIC, 2, 2)))
-    return broker
-
-
-def fill(broker: EngineUnderTest, count: int, queue: int = 0, start: int = 0) -> list[bytes]:
-    bodies = [b"%d" % number for number in range(start, start + count)]
-    broker.store_messages(queue_of(TOPIC, queue), *bodies)
-    return bodies
-
-
-def bodies_of(popped: list[Popped]) -> list[bytes]:
-    return [one.body for one in popped]
-
-
-def committed(broker: EngineUnderTest, queue: QueueId | None = None) -> int:
-    return broker.ask(GetCommittedOffset(GROUP, queue or queue_of(TOPIC))).value
-
-
-def restarted(broker: EngineUnderTest) -> MemoryFiles:
-    """The files of a broker that was stopped cleanly."""
-    broker.engine.pops.revival.write_all(broker.now_ms)
-    broker.make_visible()
-    broker.save_files()
-    broker.store.close()
-    assert isinstance(broker.files, MemoryFiles)
-    return broker.files
+from support.pops import (
+    GROUP,
+    TOPIC,
+    ack,
+    bodies_of,
+    change,
+    committed,
+    fill,
+    messages_of,
+    pop,
+    restarted,
+)
 
 
 def test_in_order_a_queue_is_closed_while_something_is_out(broker: EngineUnderTest) -> None:

@@ -31,32 +31,25 @@ from rocketmq_wire.requests.pop import (
 )
 from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from support.engines import BROKER, EngineUnderTest, queue_of
-from support.pops import GROUP, TOPIC, Popped, ack, change, held_pop, messages_of, peek, pop, turn
+from support.pops import (
+    GROUP,
+    TOPIC,
+    ack,
+    bodies_of,
+    change,
+    committed,
+    fill,
+    held_pop,
+    messages_of,
+    peek,
+    pop,
+    restarted,
+    turn,
+)
 from support.records import lay_out
 
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
 RETRY_TOPIC = "%RETRY%g_orders"
-
-
-@pytest.fixture
-def broker() -> EngineUnderTest:
-    broker = EngineUnderTest()
-    broker.ask(CreateTopic(TopicConfig(TOPIC, 2, 2)))
-    return broker
-
-
-def fill(broker: EngineUnderTest, count: int, queue: int = 0, start: int = 0) -> list[bytes]:
-    bodies = [b"%d" % number for number in range(start, start + count)]
-    broker.store_messages(queue_of(TOPIC, queue), *bodies)
-    return bodies
-
-
-def bodies_of(popped: list[Popped]) -> list[bytes]:
-    return [one.body for one in popped]
-
-
-def committed(broker: EngineUnderTest, queue: QueueId | None = None) -> int:
-    return broker.ask(GetCommittedOffset(GROUP, queue or queue_of(TOPIC))).value
 
 
 def revive_records(broker: EngineUnderTest) -> int:
@@ -181,16 +174,6 @@ def test_the_newer_names_of_retry_topics_drain_the_older_ones() -> None:
         (b"0", "1"),
         (b"1", "2"),
     ]
-
-
-def restarted(broker: EngineUnderTest) -> MemoryFiles:
-    """The files of a broker that was stopped cleanly."""
-    broker.engine.pops.revival.write_all(broker.now_ms)
-    broker.make_visible()
-    broker.save_files()
-    broker.store.close()
-    assert isinstance(broker.files, MemoryFiles)
-    return broker.files
 
 
 def test_a_queue_named_is_the_only_one(broker: EngineUnderTest) -> None:
