@@ -24,7 +24,7 @@ from pyspark_rocketmq.jobs.arguments import (
     positive,
     source_options,
 )
-from pyspark_rocketmq.jobs.progress import ask_at_sigterm, plural, say
+from pyspark_rocketmq.jobs.progress import HOW_TO_END, ask_at_sigterm, plural, say
 from pyspark_rocketmq.jobs.session import job_session, run_job
 
 _ROW = """measured TIMESTAMP, group STRING, topic STRING, brokerName STRING, queueId INT,
@@ -91,6 +91,8 @@ def report(args: argparse.Namespace, spark: SparkSession | None) -> bool:
 def main(argv: list[str] | None = None) -> int:
     args = parse_arguments(argv)
     asked_to_end = ask_at_sigterm()
+    if args.every is not None and args.times is None:
+        say(f"reporting every {args.every:g} s. {HOW_TO_END}")
     spark = job_session("lag_report") if args.output else None
     done = 0
     is_far = False

@@ -103,13 +103,13 @@ def dead_letters(messages: DataFrame, to: str | None) -> DataFrame:
     return as_new_messages(messages, topic=sf.lit(to) if to else began)
 
 
-def tell_topics(rows: DataFrame) -> list[str]:
+def tell_topics(rows: DataFrame, *, is_dry: bool) -> list[str]:
     """Print the number of dead letters per target topic. Raises JobError for those without one."""
     topics = []
     for row in rows.groupBy("topic").count().orderBy("topic").collect():
         if row["topic"] is None:
             raise JobError(f"{row['count']:,} of them do not say where they began: say --to TOPIC")
-        say(f"{row['count']:,} to {row['topic']}")
+        say(f"{row['count']:,}{' would be sent' if is_dry else ''} to {row['topic']}")
         topics.append(row["topic"])
     return topics
 
@@ -127,7 +127,7 @@ def main(argv: list[str] | None = None) -> None:
         return
     spark = job_session("redrive_dead_letters")
     rows = dead_letters(spark.read.format("rocketmq").options(**pinned.options).load(), args.to)
-    queues_to_write(sink, tell_topics(rows))
+    queues_to_write(sink, tell_topics(rows, is_dry=args.dry_run))
     if not args.dry_run:
         began = time.monotonic()
         paced = rows if args.rate is None else at_rate(rows, args.rate)

@@ -1,8 +1,17 @@
-"""How the suite is divided among processes: Spark's tests first, each folder of them in one."""
+"""How the suite is divided among processes, Spark's tests first, and how hypothesis runs."""
 
 from __future__ import annotations
 
+import os
+
+import hypothesis
 import pytest
+
+# The time of an example says how busy the machine is: hypothesis' own limit fails now and then.
+hypothesis.settings.register_profile("project", deadline=None)
+hypothesis.settings.load_profile("project")
+# The profiles of the one who runs the tests would lead `rmq` to another cluster.
+os.environ["RMQ_PROFILE"] = "none"
 
 _ROOT = "tests/"
 

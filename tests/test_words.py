@@ -10,8 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from support.retired_words import EXCEPTIONS, PROSE
+
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("connector", "broker_sim", "spark_jobs", "bench", "tests")
+# The lists themselves.
+OWN = (
+    Path(__file__),
+    ROOT / "tests" / "support" / "retired_words.py",
+    ROOT / "tests" / "documents" / "test_prose.py",
+)
+FOLDERS = ("connector", "broker_sim", "spark_jobs", "bench", "tests", "docs/site")
 
 # Parts of names and of file names -> the word to use. `place` finds `by_place` and not `replace`.
 PARTS = {
@@ -60,24 +68,11 @@ NAMES = {
     "survey": "cluster scan",
     "turns": "fencing",
 }
-# Words of docstrings, comments, log lines, errors and help.
-PROSE = (
-    *("alike", "anew", "borrows?", "borrowed", "hurry", "lends?", "lent", "lookout", "loans?"),
-    *("patience", "seats?", "settles?", "somebody", "stamps", "told", "verdicts?", "whoever"),
-    *("goes on", "go on", "in the way", "is away", "is had", "no matter", "so many"),
-    *("tells? of", "says? so"),
-)
-# Another field's own term, or a name that is public or stored.
-EXCEPTIONS = {
-    r'"anew"': "a key of stored repair reports",
-    r"[Tt]ime_?stamps?|TIME_?STAMPS?": "Spark's and RocketMQ's timestamps",
-    r"[Dd]ead[-_ ]?[Ll]etters?|DEAD_LETTERS?": "RocketMQ's dead letters",
-}
 
 
 def _files() -> list[Path]:
     found = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [path for path in found if "stubs" not in path.parts and path != Path(__file__)]
+    return [path for path in found if "stubs" not in path.parts and path not in OWN]
 
 
 def _snake(name: str) -> str:

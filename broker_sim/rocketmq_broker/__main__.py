@@ -11,7 +11,9 @@ import logging
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Final
@@ -26,6 +28,7 @@ from rocketmq_broker.config import (
 from rocketmq_broker.errors import ConfigError
 from rocketmq_broker.servers.start import Addresses, RunningBroker, start_broker
 from rocketmq_broker.storage.errors import StorageError
+from rocketmq_wire.errors import MissingPackageError
 
 _PARENT_POLL_SECONDS: Final = 0.5
 _PR_SET_PDEATHSIG: Final = 1
@@ -49,12 +52,28 @@ class _WithoutPandas(MetaPathFinder):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="TOML file, see conf/broker.toml"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="TOML file with any of the keys below",
     )
-    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="TCP port; 0 takes a free one and remembers it")
-    parser.add_argument("--grpc-port", type=int, help="gRPC port; 0 takes a free one")
-    parser.add_argument("--data-dir", metavar="DIR", help="where the messages are stored")
+    given = BrokerConfig()
+    parser.add_argument("--host", help=f"address to listen on (default: {given.host})")
+    parser.add_argument(
+        "--port",
+        type=int,
+        help=f"TCP port (default: {given.port}, a free one that it keeps)",
+    )
+    parser.add_argument(
+        "--grpc-port",
+        type=int,
+        help=f"gRPC port (default: {given.grpc_port}, a free one)",
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help=f"the store (default: {given.data_dir})",
+    )
     parser.add_argument("--memory", action="store_true", help="store nothing on the disk")
     parser.add_argument(
         "--set",
@@ -62,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="assignments",
-        help="any key of the configuration",
+        help="any of the keys below; may be repeated",
     )
     parser.add_argument(
         "--ready-file", type=Path, metavar="FILE", help="written as JSON once the broker serves"
@@ -71,6 +90,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--exit-with-parent", action="store_true", help="end when the starting process ends"
     )
     parser.add_argument("--verbose", action="store_true", help="log what the broker does")
+    keys = [f"{key.name}={_shown(getattr(given, key.name))}" for key in fields(given)]
+    listed = textwrap.fill(
+        "  ".join(keys), 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
+    notes = f"keys of --config and --set, with their defaults:\n{listed}"
+    parser.epilog = f"{parser.epilog}\n\n{notes}" if parser.epilog else notes
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value) if value == "" or isinstance(value, bool) else str(value)
 
 
 def config_of(arguments: argparse.Namespace) -> BrokerConfig:
@@ -103,16 +132,19 @@ def run(
     try:
         config = config_of(arguments)
         return asyncio.run(_serve(config, arguments.ready_file, parent, on_ready))
-    except (ConfigError, StorageError) as error:
+    except (ConfigError, StorageError, MissingPackageError) as error:
         print(f"rocketmq broker: {error}", file=sys.stderr)
-        return 1
+        # A wrong setting is as wrong as an option, for which argparse ends with 2.
+        return 2 if isinstance(error, ConfigError) else 1
     finally:
         sys.meta_path.remove(without_pandas)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="rocketmq-broker", description="A small, durable RocketMQ broker."
+        prog="rocketmq-broker",
+        description="A small, durable RocketMQ broker.",
+        allow_abbrev=False,
     )
     add_arguments(parser)
     return run(parser.parse_args(argv))

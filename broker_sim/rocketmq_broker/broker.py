@@ -17,7 +17,13 @@ _T = TypeVar("_T")
 
 
 class Broker:
-    """A broker to start and stop: `with Broker(BrokerConfig(data_dir=...)) as broker: ...`"""
+    """A broker to start and stop: `with Broker(BrokerConfig(data_dir=...)) as broker: ...`
+
+    Args:
+        config: The settings; keys without a value have their defaults.
+        grpc_when_asked: Starts gRPC at the first read of `endpoints`: the broker starts in half the
+            time.
+    """
 
     def __init__(self, config: BrokerConfig, *, grpc_when_asked: bool = False) -> None:
         """With `grpc_when_asked`, the first read of `endpoints` starts gRPC of a broker in memory.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rocketmq_broker.errors import ConfigError
+from rocketmq_wire.limits import TOPIC_QUEUES_MAX
 from rocketmq_wire.model import BODY_SIZE_MAX, NAME_PATTERN
 
 if sys.version_info >= (3, 11):
@@ -69,7 +70,7 @@ class BrokerConfig:
 
     # Topics, groups, messages.
     auto_create_topic: bool = True
-    auto_create_topic_queues: int = _between(8, 1, 65_536)
+    auto_create_topic_queues: int = _between(8, 1, TOPIC_QUEUES_MAX)
     auto_create_group: bool = True
     commit_needs_group: bool = True
     message_bytes_max: int = _between(BODY_SIZE_MAX, 1, 128 * _MIB)
@@ -131,6 +132,10 @@ def config_from(values: Mapping[str, object], where: str = "the configuration") 
     """A configuration from keys and values; other keys keep their defaults.
 
     Raises ConfigError, with the nearest known key for an unknown one.
+
+    Args:
+        values: Values by key.
+        where: The name of their origin, for errors.
     """
     for name in values:
         if name not in _FIELDS:
@@ -160,7 +165,12 @@ def read_values(path: Path) -> dict[str, object]:
 
 
 def load_config(path: Path, overrides: Mapping[str, object] | None = None) -> BrokerConfig:
-    """The configuration of a TOML file; `overrides` win over it."""
+    """The configuration of a TOML file; `overrides` win over it.
+
+    Args:
+        path: The TOML file.
+        overrides: Values by key, which win over the file.
+    """
     return config_from({**read_values(path), **(overrides or {})}, str(path))
 
 

@@ -45,6 +45,8 @@ def _sentence(reason: str) -> str:
 
 @dataclass(eq=False, repr=False)
 class OptionError(RocketMQError, ValueError):
+    """A user option is missing or wrong; `name` is the option, `kind` the condition."""
+
     name: str
     reason: str
     kind: str = "INVALID"
@@ -81,19 +83,23 @@ class SinkSchemaError(RocketMQError, ValueError):
 
 @dataclass(eq=False, repr=False)
 class SinkRowError(RocketMQError, ValueError):
+    """A row cannot be a message; `partition` and `rows` say which."""
+
     partition: int
     rows: str
     reason: str
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_SINK.ROW] partition {self.partition}, {self.rows}: {self.reason}. "
+            f"[ROCKETMQ_SINK.ROW] partition {self.partition}, {self.rows} {self.reason}. "
             "Correct or leave out such rows before they are written."
         )
 
 
 @dataclass(eq=False, repr=False)
 class BadBodyError(RocketMQError, ValueError):
+    """A body does not fit the schema, with `bodyMode=failfast`."""
+
     queue: QueueId
     offset: int
     reason: str
@@ -187,6 +193,8 @@ class ReplayError(RocketMQError):
 
 @dataclass(eq=False, repr=False)
 class UnsupportedError(RocketMQError):
+    """This version, Spark or the cluster cannot do it; `feature` is the condition."""
+
     feature: str
     reason: str
 
@@ -283,15 +291,14 @@ class JobError(Exception):
 
 
 _LOSS_TEXT = {
-    LossReason.EXPIRED: "{gone} are gone, deleted by retention before they were read",
-    LossReason.TRUNCATED: "the queue ends before the wanted offset, {gone} are gone: the broker "
+    LossReason.EXPIRED: "{gone}, deleted by retention before they were read",
+    LossReason.TRUNCATED: "the queue ends before the wanted offset, {gone}: the broker "
     "lost its tail, or the topic was deleted and created again",
-    LossReason.TOPIC_DELETED: "the topic no longer exists, {gone} are gone",
-    LossReason.TOPIC_RECREATED: "the topic was deleted and created again since, {gone} of the old "
-    "one are gone",
+    LossReason.TOPIC_DELETED: "the topic no longer exists, {gone}",
+    LossReason.TOPIC_RECREATED: "the topic was deleted and created again since, {gone}",
     LossReason.QUEUE_REMOVED: "the topic has fewer queues than before and this one is no longer "
-    "readable, {gone} are gone",
-    LossReason.HOLE: "the broker delivered its neighbours but not these offsets, {gone} are gone",
+    "readable, {gone}",
+    LossReason.HOLE: "the broker delivered its neighbours but not these offsets, {gone}",
 }
 
 _WITHOUT_NEXT = (LossReason.TOPIC_DELETED, LossReason.QUEUE_REMOVED)
@@ -308,12 +315,14 @@ class DataLossError(RocketMQError):
         """What happened, without the advice: also the text of the warning if reading continues."""
         loss = self.loss
         if loss.count is None:
-            gone = "an unknown number of messages"
+            gone = "an unknown number of messages are gone"
+        elif loss.count == 0:
+            gone = "all known messages were read"
         else:
-            gone = f"{loss.count} message" + ("" if loss.count == 1 else "s")
+            gone = f"{loss.count} " + (
+                "message is gone" if loss.count == 1 else "messages are gone"
+            )
         text = _LOSS_TEXT[loss.reason].format(gone=gone)
-        if loss.count == 1:
-            text = text.replace("1 message are", "1 message is")
         available = f"[{loss.bounds.start},{loss.bounds.end})" if loss.bounds else "unknown"
         return (
             f"[ROCKETMQ_DATA_LOSS.{loss.reason.value}] {loss.queue} requested={loss.start} "
@@ -321,8 +330,11 @@ class DataLossError(RocketMQError):
         )
 
     def __str__(self) -> str:
-        is_over = self.loss.reason in _WITHOUT_NEXT
-        resumes = "without it" if is_over else f"from {self.loss.next_offset}"
+        loss, resumes = self.loss, f"from {self.loss.next_offset}"
+        if loss.reason in _WITHOUT_NEXT:
+            resumes = "without it"
+        elif loss.reason is LossReason.TRUNCATED and loss.bounds is not None:
+            resumes = f"from {loss.bounds.end}"  # A query reads what is written there from now on.
         return f"{self.facts} Set failOnDataLoss=false to continue {resumes}."
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Final
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.errors import SchemaError
 from rocketmq_arrow.source_columns import COLUMNS, DEFAULT_COLUMNS, check_schema
+from rocketmq_wire.suggest import nearest
 
 # Names of the same columns in other sources, Spark's Kafka source first. By letters alone `offset`
 # is nearest to `offsetMsgId`.
@@ -52,12 +52,7 @@ def read_schema(schema: StructType) -> pa.Schema:
 
 
 def _nearest(name: str) -> str | None:
-    by_case = {known.lower(): known for known in COLUMNS}
-    meant = by_case.get(name.lower()) or _OTHER_NAMES.get(name.lower())
-    if meant is not None:
-        return meant
-    near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
-    return near[0] if near else None
+    return _OTHER_NAMES.get(name.lower()) or nearest(name, COLUMNS)
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_rocketmq.boundary import bares_errors
 from pyspark_rocketmq.errors import OptionError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import parse_options
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark_rocketmq.stream.reader import StreamReader
 
 
+@bares_errors("__init__", "schema", "reader", "streamReader", "writer", "streamWriter")
 class RocketMQDataSource(DataSource):
     """Apache RocketMQ as a Spark source, `format("rocketmq")`."""
 
@@ -80,7 +82,10 @@ class RocketMQDataSource(DataSource):
 
         if overwrite:
             plans.refuse_overwrite("stream")
-        return stream_writer(plans.sink_plan(self._parsed.write(), schema))
+        plan = plans.sink_plan(self._parsed.write(), schema)
+        if plans.has_logged_no_batch(self.options.get("checkpointlocation")):
+            plans.require_topic(plan)
+        return stream_writer(plan)
 
     @staticmethod
     def _plan(options: ReadOptions, schema: StructType) -> ReadPlan:

@@ -154,6 +154,10 @@ class RocketMQFaults(RocketMQ):
     """`options`, `name_server` and `endpoints` lead through the proxies with the faults.
 
     `produce`, `consume_all` and `lag` bypass them, and give the real state of the broker.
+
+    Args:
+        process: The broker behind the proxies.
+        label: The test's name, part of its topics and groups.
     """
 
     def __init__(self, process: BrokerProcess, *, label: str) -> None:

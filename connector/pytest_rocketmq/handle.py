@@ -34,7 +34,16 @@ QueueOffset = tuple[int, int]
 
 
 class RocketMQ:
-    """One broker or cluster as one test sees it; `topic` and `group` are the test's own."""
+    """One broker or cluster as one test sees it; `topic` and `group` are the test's own.
+
+    Args:
+        name_server: The address for `nameServer`.
+        endpoints: The address for `endpoints`, or what starts gRPC and returns it; None: there is
+            none.
+        label: The test's name, part of its topics and groups.
+        log_lines: Returns the last lines of the broker's log.
+        deletes_topics: Deletes the test's topics at the end.
+    """
 
     def __init__(
         self,

@@ -111,8 +111,19 @@ def rocketmq(
 def _rocketmq_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     from rocketmq_cli.support.broker_process import BrokerProcess
 
-    with BrokerProcess(tmp_path_factory.mktemp("rocketmq"), "--memory", "--verbose") as process:
-        yield process
+    folder = tmp_path_factory.mktemp("rocketmq")
+    process = _started(BrokerProcess(folder, "--memory", "--verbose"))
+    yield process
+    process.stop()
+
+
+def _started(process: BrokerProcess) -> BrokerProcess:
+    """A broker that serves; one that does not fails the test by its own words alone."""
+    try:
+        process.start()
+    except RuntimeError as error:
+        pytest.fail(str(error), pytrace=False)
+    return process
 
 
 @pytest.fixture
@@ -187,7 +198,8 @@ def _own_process(
     from rocketmq_cli.support.broker_process import BrokerProcess
 
     given = [f"--set={name}={_toml(value)}" for name, value in settings.items()]
-    process = stack.enter_context(BrokerProcess(folder, "--verbose", *given))
+    process = _started(BrokerProcess(folder, "--verbose", *given))
+    stack.callback(process.stop)
     return _process_handle(process, request.node.name)
 
 
@@ -223,8 +235,7 @@ def rocketmq_faults(
     from pytest_rocketmq.faults import RocketMQFaults
     from rocketmq_cli.support.broker_process import BrokerProcess
 
-    process = BrokerProcess(tmp_path_factory.mktemp("rocketmq"), "--verbose")
-    process.start()
+    process = _started(BrokerProcess(tmp_path_factory.mktemp("rocketmq"), "--verbose"))
     faults = _reported(request, RocketMQFaults(process, label=request.node.name))
     with faults:
         yield faults
@@ -235,8 +246,10 @@ def spark_rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
     """The active Spark session, or a small local one that finds the source."""
     from pyspark.sql import SparkSession
 
+    from pyspark_rocketmq import restore_session
     from rocketmq_cli.support.local_spark import QUICK_START, local_session
 
+    restore_session()
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running

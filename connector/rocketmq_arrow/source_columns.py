@@ -50,6 +50,7 @@ COLUMNS: Final[dict[str, Column]] = {
         Column("corruptReason", pa.string(), "string", nullable=True),
     )
 }
+"""Every column of the source, by name."""
 
 DEFAULT_COLUMNS: Final = (
     "topic",
@@ -62,6 +63,7 @@ DEFAULT_COLUMNS: Final = (
     "bornTimestamp",
     "storeTimestamp",
 )
+"""The columns of a read without a schema."""
 
 
 def arrow_schema(names: Iterable[str]) -> pa.Schema:
@@ -78,9 +80,12 @@ def check_schema(schema: pa.Schema) -> None:
         if column is None:
             raise ValueError(f"unknown column '{field.name}'; known are {', '.join(COLUMNS)}")
         if not _same_type(field.type, column.arrow_type):
+            hint = ""
+            if pa.types.is_binary(column.arrow_type) and pa.types.is_string(field.type):
+                hint = f": read it as binary and select CAST({field.name} AS STRING)"
             raise ValueError(
                 f"column '{field.name}' is {column.spark_type} ({column.arrow_type}), "
-                f"not {field.type}"
+                f"not {field.type}{hint}"
             )
         if column.nullable and not field.nullable:
             raise ValueError(f"column '{field.name}' can be null, the schema says it cannot")

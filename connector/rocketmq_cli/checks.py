@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
-import pkgutil
 import re
 import shutil
 import subprocess
@@ -15,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rocketmq_cli.usage import did_you_mean
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (
@@ -24,18 +21,24 @@ from rocketmq_wire.errors import (
     NotOverGrpcError,
     RocketMQError,
     TopicNotFoundError,
+    WrongPortError,
 )
 from rocketmq_wire.model import MASTER_ID, is_internal_topic
 from rocketmq_wire.plural import plural
 from rocketmq_wire.requests.brokers import GetBrokerSettings, SettingsReply
+from rocketmq_wire.suggest import did_you_mean
 
 _JAVA_MIN: Final = 17
 _SPARK_MIN: Final = (4, 0)
 _SOURCE: Final = "pyspark_rocketmq"
 _TIMEOUT_S: Final = 60
 _PRINT_VERSION = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
-# The worker's Python runs this: it may lack a package that the driver has.
-_IMPORT_SOURCE = "import pyspark_rocketmq, pyarrow; print(pyspark_rocketmq.__file__)"
+_LIST_PACKAGES = (
+    "import pkgutil; "
+    "print(*(m.name for m in pkgutil.iter_modules() if m.name.startswith('pyspark_')))"
+)
+_SET_PYTHON = f"export PYSPARK_PYTHON={sys.executable}"
+_OR_IMPORT = f", or import {_SOURCE} before the session starts"
 _TIMEOUT_MS: Final = 3_000
 # A refusal is an answer, and so is the error that a gRPC endpoint has no such request.
 _ANSWERS: Final = (BrokerError, NotOverGrpcError)
@@ -91,28 +94,34 @@ def python() -> Iterator[Finding]:
         yield note("python", here, "tested with 3.10 to 3.13 only")
     else:
         yield ok("python", f"{here} ({sys.executable})")
-    worker = os.environ.get("PYSPARK_PYTHON")
-    if worker is None:
-        yield ok("worker's python", "the driver's (PYSPARK_PYTHON is not set)")
-        return
-    program = shutil.which(worker)
+    name, program = _python_of("PYSPARK_PYTHON")
     version = _run([program, "-c", _PRINT_VERSION]) if program else None
     if version is None:
-        yield fail("worker's python", f"PYSPARK_PYTHON={worker} does not run", "unset it")
+        yield fail("worker's python", f"{name} does not run", _SET_PYTHON)
     elif version.split(".")[:2] != here.split(".")[:2]:
         yield fail(
             "worker's python",
-            f"{version.strip()} ({worker}), the driver's is {here}",
-            "set PYSPARK_PYTHON to the same version as the driver's: Spark refuses others",
+            f"{version.strip()} ({name}), the driver's is {here}",
+            f"Spark refuses another version than the driver's: {_SET_PYTHON}",
         )
-    elif _run([program or worker, "-c", _IMPORT_SOURCE]) is None:
-        yield fail(
-            "worker's python",
-            f"{worker} cannot import {_SOURCE}",
-            f"install it there, too: {worker} -m pip install pyspark-rocketmq",
-        )
+    elif _run([program or "", "-c", "import pyarrow"]) is None:
+        yield fail("worker's python", f"{name} cannot import pyarrow", _SET_PYTHON)
     else:
-        yield ok("worker's python", f"{version.strip()} ({worker})")
+        yield ok("worker's python", f"{version.strip()} ({name})")
+
+
+def _is_python_set() -> bool:
+    """True if the environment names a Python: then importing the source changes nothing."""
+    return any(os.environ.get(name) for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"))
+
+
+def _python_of(*variables: str) -> tuple[str, str | None]:
+    """The Python that Spark runs, by name and by path: the first variable that is set decides."""
+    for variable in variables:
+        if given := os.environ.get(variable):
+            return f"{variable}={given}", shutil.which(given)
+    found = shutil.which("python3")
+    return f"python3 of PATH, {found}" if found else "python3, not in PATH,", found
 
 
 def spark() -> Iterator[Finding]:
@@ -140,39 +149,53 @@ def spark() -> Iterator[Finding]:
 
 
 def discovery() -> Iterator[Finding]:
-    """Spark finds sources by listing top-level packages `pyspark_*`, and imports every one."""
-    names = [module.name for module in pkgutil.iter_modules() if module.name.startswith("pyspark_")]
+    """Whether the Python that Spark's JVM asks for sources lists ours.
+
+    It lists the top-level packages `pyspark_*`, and imports every one.
+    """
+    name, program = _python_of("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+    listed = _run([program, "-c", _LIST_PACKAGES]) if program else None
+    if program is None or listed is None:
+        yield fail("source", f"Spark looks for it in {name}, which does not run", _SET_PYTHON)
+        return
+    names = listed.split()
     if _SOURCE not in names:
-        if importlib.util.find_spec(_SOURCE) is None:
-            yield fail("source", f"{_SOURCE} is not installed", "pip install pyspark-rocketmq")
+        if _run([program, "-c", f"import {_SOURCE}"]) is None:
+            yield fail(
+                "source",
+                f"Spark looks for it in {name}, which has no {_SOURCE}",
+                _SET_PYTHON + ("" if _is_python_set() else _OR_IMPORT),
+            )
         else:
             yield fail(
                 "source",
-                f"{_SOURCE} can be imported, but Python does not list it among its packages",
+                f"{_SOURCE} can be imported, but {name} does not list it among its packages",
                 "it was installed through an import hook; install it as a plain folder or wheel, "
                 "or call spark.dataSource.register(pyspark_rocketmq.DefaultSource)",
             )
         return
     blocked = False
-    for name in names:
-        error = _import_error(name)
-        if error is not None and name != _SOURCE:
+    for package in names:
+        error = _import_error(program, package)
+        if error is not None and package != _SOURCE:
             blocked = True
             yield fail(
                 "source",
-                f"the package {name} cannot be imported ({error}), and so hides every source",
-                f"repair or uninstall {name}",
+                f"the package {package} cannot be imported ({error}), and so hides every source",
+                f"repair or uninstall {package}",
             )
         elif error is not None:
             blocked = True
-            yield fail("source", f"{name} cannot be imported: {error}", "install it again")
+            yield fail(
+                "source", f"{name} cannot import {package}: {error}", "install it there again"
+            )
     if not blocked:
-        yield ok("source", 'format("rocketmq") is found without registration')
+        yield ok("source", f'format("rocketmq") is found in {name}')
 
 
-def _import_error(name: str) -> str | None:
-    """Why another process cannot import a package; None if it can."""
-    done = _finished([sys.executable, "-c", f"import {name}"])
+def _import_error(program: str, name: str) -> str | None:
+    """Why a Python cannot import a package; None if it can."""
+    done = _finished([program, "-c", f"import {name}"])
     if done is None:
         return "the import did not end"
     last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
@@ -206,6 +229,9 @@ def check(
     with open_cluster(settings) as cluster:
         try:
             brokers = cluster.cluster_info().brokers
+        except WrongPortError as error:
+            yield fail("cluster", error.text("--name-server", "--endpoints"), "")
+            return
         except RocketMQError as error:
             yield fail("cluster", str(error), f"is a RocketMQ cluster running at {where}?")
             return
@@ -243,7 +269,12 @@ def _broker(what: str, answer: SettingsReply | RocketMQError) -> Finding:
     if isinstance(answer, RocketMQError):
         return note("broker", f"{what} answers, but does not show its settings: {answer}")
     if answer.settings.get("enablePropertyFilter", "true") == "false":
-        return note("broker", what, "SQL92 filters are off there (enablePropertyFilter=false)")
+        return note(
+            "broker",
+            what,
+            "SQL92 filters are off there: enablePropertyFilter=true turns them on "
+            "(property_filter = true at the bundled broker)",
+        )
     return ok("broker", what)
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups for the verbs and the status page: committed offsets, live members, resets."""
+"""Consumer groups for the verbs and the status pages: committed offsets, live members, resets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from rocketmq_cli.connection import queues_of
 from rocketmq_cli.errors import IncompleteOffsetsError, MovedOtherwiseError, UnknownGroupError
-from rocketmq_cli.usage import UsageError, did_you_mean, parse_moment_ms
+from rocketmq_cli.usage import UsageError, parse_moment_ms
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import (
@@ -20,15 +20,22 @@ from rocketmq_wire.errors import (
     UnsupportedRequestError,
     raise_first,
 )
-from rocketmq_wire.model import Bounds, CommittedOffset, QueueId
+from rocketmq_wire.model import (
+    GROUP_SIZE_MAX,
+    NAME_PATTERN,
+    Bounds,
+    CommittedOffset,
+    QueueId,
+)
 from rocketmq_wire.requests.brokers import GetBrokerSettings
-from rocketmq_wire.requests.groups import ConsumersReply, GetConsumers
+from rocketmq_wire.requests.groups import ConsumersReply, GetConsumers, GroupsReply, ListGroups
 from rocketmq_wire.requests.offsets import (
     ConsumeStatsReply,
     GetConsumeStats,
     OffsetsReply,
     ResetClientOffsets,
 )
+from rocketmq_wire.suggest import did_you_mean
 
 # Groups of RocketMQ itself, and those under which this project only reads.
 _SYSTEM_GROUPS: Final = (
@@ -41,6 +48,12 @@ _SYSTEM_GROUPS: Final = (
     "pyspark-rocketmq-reader",
 )
 _TO_THE_END = -1
+# By the names in consumers' heartbeats.
+_CONSUME_TYPES: Final = {
+    "CONSUME_ACTIVELY": "pull",
+    "CONSUME_PASSIVELY": "push",
+    "CONSUME_POP": "pop",
+}
 
 
 def is_system_group(name: str) -> bool:
@@ -54,6 +67,15 @@ class GroupOffsets(NamedTuple):
     queues: Mapping[QueueId, CommittedOffset]
     problem: IncompleteOffsetsError | None = None
     """The brokers that did not answer; None if all did."""
+
+
+def require_valid_name(group: str) -> None:
+    """Raise UsageError for a name that no group can have."""
+    if not NAME_PATTERN.fullmatch(group) or len(group) > GROUP_SIZE_MAX:
+        raise UsageError(
+            f"{group!r} is not a valid name of a group: it has 1 to {GROUP_SIZE_MAX} letters, "
+            "digits, '_', '-', '%' and '|' only"
+        )
 
 
 def known_group(cluster: Cluster, group: str) -> None:
@@ -70,6 +92,24 @@ def known_group(cluster: Cluster, group: str) -> None:
         raise problem
     if not queues:
         raise UnknownGroupError(group, did_you_mean(group, groups))
+
+
+def listed_groups(cluster: Cluster) -> tuple[list[str], dict[str, RocketMQError]]:
+    """The groups that brokers list, sorted, and the brokers that did not answer.
+
+    Raises the first failure if no broker answers.
+    """
+    answers = cluster.ask_masters(ListGroups())
+    groups: set[str] = set()
+    missing: dict[str, RocketMQError] = {}
+    for broker, answer in answers.items():
+        if isinstance(answer, GroupsReply):
+            groups.update(answer.groups)
+        else:
+            missing[broker] = answer
+    if len(missing) == len(answers):
+        raise next(iter(missing.values()))
+    return sorted(groups), missing
 
 
 def group_offsets(cluster: Cluster, group: str, topic: str | None = None) -> GroupOffsets:
@@ -112,7 +152,8 @@ class Members:
         topics = ", ".join(
             f"{topic} ({text})" for topic, text in sorted(self.subscriptions.items())
         )
-        return f"{self.consume_type}, {self.message_model.lower()}; subscribed to {topics or '-'}"
+        kind = _CONSUME_TYPES.get(self.consume_type, self.consume_type)
+        return f"{kind}, {self.message_model.lower()}; subscribed to {topics or '-'}"
 
     def as_records(self) -> Sequence[Mapping[str, str]]:
         return [
@@ -170,6 +211,8 @@ class Target:
             return cls(offset=offset, shift=shift)
         if word in ("earliest", "latest"):
             return cls(time_ms=0 if word == "earliest" else _TO_THE_END)
+        if word.isdigit() and len(word) < 12:
+            raise UsageError(f"--to takes a time, not {word!r}: an offset is --to-offset {word}")
         return cls(time_ms=parse_moment_ms(word, now_ms))
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
-from datetime import datetime, timedelta, timezone
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -16,10 +15,28 @@ EXIT_BROKEN_PIPE = 141
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _MILLISECONDS_DIGITS = 12
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class UsageError(Exception):
     """The command line cannot be executed; the text says what to give."""
+
+
+class NotThereError(UsageError):
+    """The cluster does not have what the command line names."""
+
+
+class PartlyDoneError(Exception):
+    """The work failed half way, for the reason that is this error's cause."""
+
+
+@contextmanager
+def partly_done(so_far: Callable[[], str]) -> Iterator[None]:
+    """Report what was done before an error, behind that error. Raises PartlyDoneError."""
+    try:
+        yield
+    except BaseException as error:
+        raise PartlyDoneError(so_far()) from error
 
 
 def require_positive(option: str, value: int | None) -> None:
@@ -28,15 +45,19 @@ def require_positive(option: str, value: int | None) -> None:
         raise UsageError(f"{option} must be 1 or more, not {value}")
 
 
+def visible(text: str) -> str:
+    """The text with escapes in place of control characters, which could rule a terminal."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def visible_bytes(text: bytes) -> bytes:
+    """As `visible`, for UTF-8 that may have errors."""
+    return visible(text.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
 def report(text: str) -> None:
     """Print a line on standard error, after the command's name."""
-    print(f"rmq: {text}", file=sys.stderr, flush=True)
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ` Did you mean 'x'?`, or nothing if no known word is similar."""
-    found = get_close_matches(word, list(known), 1)
-    return f" Did you mean {found[0]!r}?" if found else ""
+    print(f"rmq: {visible(text)}", file=sys.stderr, flush=True)
 
 
 def confirm(question: str, *, is_sure: bool) -> None:
@@ -67,6 +88,8 @@ def parse_moment_ms(text: str, now_ms: int) -> int:
 
     A date without a zone is in the local one. Raises UsageError.
     """
+    from datetime import datetime, timedelta, timezone
+
     text = text.strip()
     if text.isdigit() and len(text) >= _MILLISECONDS_DIGITS:
         return int(text)

@@ -41,6 +41,7 @@ from rocketmq_wire.model import (
     Route,
     Subscription,
     TopicConfig,
+    is_internal_topic,
 )
 from rocketmq_wire.requests.brokers import GetCluster
 from rocketmq_wire.requests.contract import Reply, Request
@@ -65,17 +66,28 @@ from rocketmq_wire.requests.topics import (
     ListTopics,
     TopicConfigsReply,
 )
+from rocketmq_wire.suggest import did_you_mean
 
 R = TypeVar("R", bound=Reply)
 
 
 def open_cluster(settings: ConnectionSettings) -> Cluster:
-    """Open a cluster. Nothing is connected before the first call."""
+    """Open a cluster. Nothing is connected before the first call.
+
+    Args:
+        settings: The addresses of the cluster, credentials and time-outs.
+    """
     return Cluster(settings, open_transport(settings))
 
 
 class Cluster:
-    """A cluster, used by one owner at a time in `with`; every call blocks for a bounded time."""
+    """A cluster, used by one owner at a time in `with`; every call blocks for a bounded time.
+
+    Args:
+        settings: The addresses of the cluster, credentials and time-outs.
+        transport: The connections; `open_cluster` chooses TCP or gRPC.
+        clock: The clock of all waits.
+    """
 
     def __init__(
         self, settings: ConnectionSettings, transport: Transport, clock: Clock = SYSTEM_CLOCK
@@ -415,3 +427,14 @@ def _may_repeat(request: Request[Reply], reply: Reply | RocketMQError) -> bool:
     if isinstance(reply, UnsupportedRequestError):
         return False
     return isinstance(reply, RocketMQError) and reply.retryable and request.repeatable
+
+
+def no_route(cluster: Cluster, topics: Iterable[str]) -> TopicNotFoundError:
+    """The error for missing topics; for one, it names the topic whose name is most similar."""
+    missing = sorted(topics)
+    try:
+        known = [name for name in cluster.topics() if not is_internal_topic(name)]
+    except RocketMQError:
+        known = []
+    hint = did_you_mean(missing[0], known) if len(missing) == 1 else ""
+    return TopicNotFoundError(17, f"no route to topic {', '.join(missing)}{hint and f'.{hint}'}")

@@ -104,6 +104,8 @@ _TEXTS: Final = {
 
 
 class RangeLostError(RocketMQError):
+    """Offsets to download are gone; `loss` says which, and why."""
+
     def __init__(self, loss: Loss) -> None:
         super().__init__(loss)
         self.loss = loss

@@ -31,7 +31,9 @@ class LossPolicy(enum.Enum):
     """What a download does if offsets are gone."""
 
     RAISE = "raise"
+    """Raise RangeLostError."""
     SKIP = "skip"
+    """Continue behind the gap, and report it in the chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Standing(enum.Enum):
     """What a fresh route says about a queue."""
 
     SERVED = "served"
+    PROVISIONAL = "served without a master that takes writes"
+    """A replica may act as master, and lack the master's newest messages."""
     TOPIC_GONE = "topic gone"
     QUEUE_GONE = "queue gone"
 
@@ -115,7 +119,7 @@ def judge_doubt(
     # A broker that knows the topic answers with its bounds, even while it is missing from the
     # route for a moment: only zero bounds or a refusal beside a missing route is a deletion.
     is_absent = bounds == Bounds(0, 0) or doubt.kind is DoubtKind.REFUSED
-    if standing is not Standing.SERVED and is_absent:
+    if standing in (Standing.TOPIC_GONE, Standing.QUEUE_GONE) and is_absent:
         is_topic = standing is Standing.TOPIC_GONE
         reason = LossReason.TOPIC_DELETED if is_topic else LossReason.QUEUE_REMOVED
         return lost_range(reason, queue, start, end, None)
@@ -131,9 +135,10 @@ def judge_doubt(
         # start of a queue that expired whole.
         there = Bounds(max(bounds.start, doubt.end), bounds.end, bounds.is_current)
         return lost_range(LossReason.EXPIRED, queue, doubt.start, min(doubt.end, end), there)
-    # A queue that ends below offsets that were read has been cut. A queue that ends at or behind
-    # the first missing offset may only lag: a replica took over, or the log is being recovered.
-    if bounds.end < start or (is_overdue and bounds.end < end):
+    # The plan saw the master end at or behind the range. A queue that ends earlier has been cut,
+    # unless a replica acts as its master: that one may lag behind offsets that were not read yet.
+    is_masters = standing is Standing.SERVED or is_overdue
+    if bounds.end < start or (is_masters and bounds.end < end):
         return lost_range(LossReason.TRUNCATED, queue, max(start, bounds.end), end, bounds)
     is_proven = doubt.kind is DoubtKind.LOST and bounds.end >= doubt.end
     if is_proven or (is_overdue and doubt.kind is DoubtKind.VANISHED):

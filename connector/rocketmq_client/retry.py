@@ -20,6 +20,8 @@ from rocketmq_wire.model import QueueId
 
 T = TypeVar("T")
 
+_LOG_INTERVAL_MS: Final = 30_000
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -121,6 +123,14 @@ class OutageClock:
         self._stuck_since_ms: int | None = None
         self._silent_since_ms: int | None = None
 
+    @property
+    def last_word(self) -> str:
+        """What the broker last answered, for the log of a wait."""
+        if self.last_error is not None:
+            return str(self.last_error)
+        is_stuck = self._stuck_since_ms is not None
+        return f"the broker says '{self.last_remark}'" if is_stuck else "no answer yet"
+
     def trouble(self, sent_ms: int, now_ms: int) -> None:
         """Note that a request sent at `sent_ms` brought nothing."""
         if self._stuck_since_ms is None:
@@ -195,12 +205,13 @@ class Retry:
     def __init__(
         self, policy: RetryPolicy, clock: Clock = SYSTEM_CLOCK, *, log: logging.Logger | None = None
     ) -> None:
-        """`log` reports the first failure, and the success after failures, once each."""
+        """`log` reports the first failure, one each 30 s, and the success after failures."""
         self._policy = policy
         self._clock = clock
         self._log = log
         self._backoff = Backoff(policy)
         self._began_ms = clock.now_ms()
+        self._logged_ms = 0
 
     @property
     def failures(self) -> int:
@@ -228,9 +239,12 @@ class Retry:
             return False
         if self._policy.limit_ms is not None:
             delay_ms = min(delay_ms, self._policy.limit_ms - self.waited_ms)
-        if self.failures == 1 and self._log is not None and error is not None:
-            limit_s = (self._policy.limit_ms or 0) / 1_000
-            self._log.warning("asking again for up to %.0f s: %s", limit_s, error)
+        is_due = self.failures == 1 or self._clock.now_ms() - self._logged_ms >= _LOG_INTERVAL_MS
+        if is_due and self._log is not None and error is not None:
+            self._logged_ms = self._clock.now_ms()
+            waited_ms = 0 if self.failures == 1 else self.waited_ms
+            left_s = ((self._policy.limit_ms or 0) - waited_ms) / 1_000
+            self._log.warning("asking again for up to %.0f s: %s", max(0, left_s), error)
         self._clock.sleep_ms(max(0, delay_ms))
         return True
 

@@ -17,7 +17,7 @@ from rocketmq_client.loss import Standing
 from rocketmq_client.retry import Backoff
 from rocketmq_client.retry_schedules import REPLICA
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.model import MASTER_ID, BrokerAddresses, QueueId, Route
+from rocketmq_wire.model import MASTER_ID, PERMISSION_WRITE, BrokerAddresses, QueueId, Route
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply, PullStatus
 
@@ -104,15 +104,18 @@ class BrokerDirectory:
 def standing_of(queue: QueueId, route: Route | None) -> Standing:
     """Judge a queue by a fresh route; None means that the name server does not know the topic.
 
-    A broker that is missing from the route of a known topic is only unavailable.
+    A broker that is missing from the route of a known topic is only unavailable. Name servers list
+    a replica that acts as master as one, but without the permission to write.
     """
     if route is None:
         return Standing.TOPIC_GONE
     for queues in route.queue_sets:
         if queues.broker == queue.broker:
-            is_gone = queue.index >= queues.read_queue_count
-            return Standing.QUEUE_GONE if is_gone else Standing.SERVED
-    return Standing.SERVED
+            if queue.index >= queues.read_queue_count:
+                return Standing.QUEUE_GONE
+            is_open = queues.permission & PERMISSION_WRITE
+            return Standing.SERVED if is_open else Standing.PROVISIONAL
+    return Standing.PROVISIONAL
 
 
 class ReplicaSelection:

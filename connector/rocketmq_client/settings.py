@@ -24,7 +24,9 @@ class TlsSettings:
     ca_file: str | None = None
     """The file of trusted certificates; None: those of the operating system."""
     cert_file: str | None = None
+    """The client's own certificate, with its chain (PEM)."""
     key_file: str | None = None
+    """The key of the client's certificate (PEM)."""
     server_name: str | None = None
     """The name in a server's certificate; None: the host of its address."""
     verifies: bool = True
@@ -47,14 +49,21 @@ class ConnectionSettings:
     name_servers: tuple[str, ...] = ()
     """`host:port` each, or one `http://` address of a web server that names them."""
     endpoints: str | None = None
+    """`host:port` of the bundled broker's gRPC service, instead of name servers."""
     connect_timeout_ms: int = 3_000
+    """The limit for a connection."""
     request_timeout_ms: int = 5_000
+    """The limit for a request other than a pull, its retries included."""
     retry_delay_ms: int = REQUEST.first_delay_ms
+    """The first pause before a retry; it doubles each time."""
     retry_delay_ms_max: int = REQUEST.delay_ms_max
+    """The longest pause before a retry."""
     outage_ms: int = 60_000
+    """How long a download or a send waits for an unavailable broker."""
     address_map: Mapping[str, str] = field(default_factory=dict)
     """`host:port` or `host` that brokers publish -> the address to connect to (NAT)."""
     credentials: Credentials | None = None
+    """The keys that sign requests; None: requests are not signed."""
     tls: TlsSettings | None = None
     """The encryption of connections; None: there is none."""
 
@@ -73,10 +82,12 @@ class ConnectionSettings:
 
     @property
     def cluster_address(self) -> str:
+        """The endpoints, or the name servers joined by semicolons."""
         return self.endpoints or ";".join(self.name_servers)
 
     @property
     def request_retry(self) -> RetryPolicy:
+        """The retries of one request."""
         return RetryPolicy(self.retry_delay_ms, self.retry_delay_ms_max, limit_ms=self.outage_ms)
 
     def over_outage(self, preset: RetryPolicy) -> RetryPolicy:

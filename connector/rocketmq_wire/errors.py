@@ -17,6 +17,7 @@
         PublicRefusal                  a refusal of the public gRPC service
         WrongSettingsError             no connection is possible with these settings
             TlsError                   WrongPortError             ForkedError
+            MissingPackageError
         InflateError                   a body does not decompress
         FilterWordsError               the broker is too old for a word of an SQL92 filter
         EvaluationError                an SQL92 filter cannot compare two values of a message
@@ -187,7 +188,7 @@ class TopicNotFoundError(BrokerError):
 
     def __str__(self) -> str:
         return (
-            f"[ROCKETMQ_TOPIC_NOT_FOUND] {self.detail}. "
+            f"[ROCKETMQ_TOPIC_NOT_FOUND] {self.detail}{'' if self.detail[-1] in '.?' else '.'} "
             "Create the topic first, or check its spelling and the name server's address."
         )
 
@@ -245,6 +246,21 @@ class WrongSettingsError(RocketMQError):
     """No connection is possible with these settings: waiting does not help."""
 
 
+class MissingPackageError(WrongSettingsError):
+    """A package is not installed that gRPC needs, in the client or in the bundled broker."""
+
+    def __init__(self, package: str, needed_by: str) -> None:
+        super().__init__(package, needed_by)
+        self.package = package
+        self.needed_by = needed_by
+
+    def __str__(self) -> str:
+        return (
+            f"[ROCKETMQ_INSTALL.MISSING] {self.needed_by} needs the package {self.package}, which "
+            "is not installed. Install it by pip install 'pyspark-rocketmq[broker]'."
+        )
+
+
 class TlsError(WrongSettingsError):
     """No encrypted connection is possible: `kind` is the stable class, `reason` the finding."""
 
@@ -296,22 +312,20 @@ class WrongPortError(WrongSettingsError):
         self.speaks_http = speaks_http
 
     def __str__(self) -> str:
+        return self.text("nameServer", "endpoints")
+
+    def text(self, name_server: str, endpoints: str) -> str:
+        """The error with the names that the two options have for its reader."""
+        tcp = "RocketMQ's TCP protocol"
+        tcp_port = f"the name server's port (9876 unless set otherwise) as {name_server}"
+        grpc_port = f"the gRPC port (8081 unless set otherwise) as {endpoints}"
         if self.speaks_http:
-            finding = (
-                "speaks HTTP, not RocketMQ's TCP protocol. Give the name server's port (9876 "
-                "unless set otherwise) as nameServer"
-            )
+            finding = f"HTTP, not {tcp}. Give {tcp_port}"
         elif self.speaks_grpc:
-            finding = (
-                "speaks gRPC, not RocketMQ's TCP protocol. Give it as endpoints, or give the name "
-                "server's port (9876 unless set otherwise) as nameServer"
-            )
+            finding = f"gRPC, not {tcp}. Give it as {endpoints}, or give {tcp_port}"
         else:
-            finding = (
-                "speaks RocketMQ's TCP protocol, not gRPC. Give it as nameServer, or give the "
-                "gRPC port (8081 unless set otherwise) as endpoints"
-            )
-        return f"[ROCKETMQ_CONNECTION.WRONG_PORT] {self.address} {finding}."
+            finding = f"{tcp}, not gRPC. Give it as {name_server}, or give {grpc_port}"
+        return f"[ROCKETMQ_CONNECTION.WRONG_PORT] {self.address} speaks {finding}."
 
 
 class BrokerBusyError(BrokerError):
@@ -327,7 +341,7 @@ class MessageTooLargeError(BrokerError):
         return (
             f"[ROCKETMQ_SEND.TOO_LARGE] the broker refused: {self.detail}. Make rows smaller, or "
             "raise maxMessageSize at the broker (16 MiB at most, message_bytes_max at the bundled "
-            "one); maxBatchBytes must not be above it."
+            "one); keep maxBatchBytes at or below it."
         )
 
 
@@ -337,7 +351,8 @@ class FilterUnsupportedError(BrokerError):
     def __str__(self) -> str:
         return (
             f"[ROCKETMQ_UNSUPPORTED.SQL92] {self.detail}. "
-            "Set enablePropertyFilter=true at the broker, or select by tags."
+            "Set enablePropertyFilter=true at the broker (property_filter = true at the bundled "
+            "one), or select by tags."
         )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.limits import LENIENT_ANSWER_SIZE_MAX
 from rocketmq_wire.model import Buffer
 
 Json = object
@@ -39,15 +40,34 @@ def loads(text: str | Buffer) -> Json:
     try:
         value: Json = json.loads(text)
     except ValueError:
+        if len(text) > LENIENT_ANSWER_SIZE_MAX:
+            raise RemoteProtocolError(
+                f"{len(text)} characters of JSON that is not strict"
+            ) from None
         return _parse_leniently(text)
     except RecursionError:
         raise RemoteProtocolError("JSON is nested too deeply") from None
     return value
 
 
+def is_strict(text: Buffer) -> bool:
+    """True for JSON that `loads` parses at the speed of C."""
+    try:
+        json.loads(str(text, "utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def canonical(value: Json) -> str:
-    """The canonical text of a value: sorted keys, no blanks. Object keys become this text."""
-    return _CANONICAL.encode(value)
+    """The canonical text of a value: sorted keys, no blanks. Object keys become this text.
+
+    Raises RemoteProtocolError.
+    """
+    try:
+        return _CANONICAL.encode(value)
+    except RecursionError:
+        raise RemoteProtocolError("JSON is nested too deeply") from None
 
 
 def dumps(value: Json, *, quotes_integer_keys: bool = True) -> str:
@@ -109,11 +129,7 @@ class _Parser:
             return self._object(at, depth)
         if first == "[":
             return self._array(at, depth)
-        try:
-            value, end = _DECODER.raw_decode(self._text, at)
-        except ValueError as error:
-            raise self.error(at, str(error)) from None
-        return value, end
+        return self._strict(at)
 
     def _array(self, at: int, depth: int) -> tuple[Json, int]:
         items: list[Json] = []
@@ -128,7 +144,7 @@ class _Parser:
         items: dict[str, Json] = {}
         at = self.skip(at + 1)
         while self._text[at : at + 1] != "}":
-            key, at = self._key(at, depth)
+            key, at = self._key(at)
             at = self.skip(at)
             if self._text[at : at + 1] != ":":
                 raise self.error(at, "':' expected")
@@ -147,14 +163,23 @@ class _Parser:
             raise self.error(at, "a value expected")
         return at
 
-    def _key(self, at: int, depth: int) -> tuple[str, int]:
+    def _key(self, at: int) -> tuple[str, int]:
         number = _INTEGER_KEY.match(self._text, at)
         if number:
             return number.group(), number.end()
         if self._text[at : at + 1] not in ('"', "{"):
             raise self.error(at, "a key expected")
-        key, at = self.value(at, depth + 1)
-        return (key if isinstance(key, str) else canonical(key)), at
+        # Strict: a key that had objects as keys itself would double in length with each level.
+        key, end = self._strict(at)
+        return (key if isinstance(key, str) else canonical(key)), end
+
+    def _strict(self, at: int) -> tuple[Json, int]:
+        try:
+            value: Json
+            value, end = _DECODER.raw_decode(self._text, at)
+        except (ValueError, RecursionError) as error:
+            raise self.error(at, str(error)) from None
+        return value, end
 
 
 def json_object(body: Buffer) -> dict[str, Json]:
@@ -218,6 +243,16 @@ def member_int(owner: Mapping[str, Json], name: str, default: int | None = None)
     if type(value) is not int or not -(2**63) <= value < 2**63:
         raise RemoteProtocolError(f"{name} is {str(value)[:40]!r}, no number")
     return value
+
+
+def member_float(owner: Mapping[str, Json], name: str) -> float:
+    """A member that is a number; 0 if absent."""
+    value = owner.get(name)
+    if value is None:
+        return 0.0
+    if type(value) not in (int, float) or not -1e18 < value < 1e18:  # type: ignore[operator]
+        raise RemoteProtocolError(f"{name} is no number, or a huge one")
+    return float(value)  # type: ignore[arg-type]
 
 
 def member_bool(owner: Mapping[str, Json], name: str, default: bool) -> bool:

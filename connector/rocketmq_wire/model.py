@@ -20,6 +20,7 @@ BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 PROPERTIES_SIZE_MAX: Final = 32_767
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
+_LITE_PREFIX: Final = "%LMQ%$"
 DEFAULT_TOPIC: Final = "TBW102"
 DECISION_TOPIC: Final = "PYSPARK_DECISIONS"
 """The topic in which transactional writes store their decisions, unless they name another."""
@@ -58,6 +59,16 @@ def is_system_topic(topic: str) -> bool:
     )
 
 
+def is_lite_queue(name: str) -> bool:
+    """True for the queue of a lite topic, `%LMQ%$<parent>$<lite topic>`."""
+    return name.startswith(_LITE_PREFIX)
+
+
+def parent_of(name: str) -> str:
+    """The parent topic of a lite queue; a topic's own name."""
+    return name[len(_LITE_PREFIX) :].partition("$")[0] if is_lite_queue(name) else name
+
+
 def buffer_size(buffer: Buffer) -> int:
     """The size of a buffer in bytes, also of a memoryview of larger items."""
     return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
@@ -82,7 +93,9 @@ class Bounds:
     """The offsets `[start, end)` of a queue; `end` is the next offset to be written."""
 
     start: int
+    """The first offset."""
     end: int
+    """The next offset to be written."""
     is_current: bool = field(default=True, compare=False)
     """False if a replica answered: its bounds may differ from the master's."""
     has_first: bool = field(default=True, compare=False)
@@ -94,8 +107,11 @@ class OffsetRange:
     """Offsets `[start, end)` of one queue."""
 
     queue: QueueId
+    """The queue."""
     start: int
+    """The first offset of the range."""
     end: int
+    """The offset behind its last one."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end:
@@ -113,10 +129,13 @@ class Subscription:
     """The messages of a topic to consume: a tag expression (`*`, `A || B`) or an SQL92 text."""
 
     expression: str = "*"
+    """The tag expression or SQL92 text."""
     kind: str = "TAG"
+    """`TAG` or `SQL92`."""
 
     @property
     def selects_all(self) -> bool:
+        """Whether every message passes."""
         return self.kind == "TAG" and self.expression.strip() in ("", "*")
 
 
@@ -125,11 +144,17 @@ class Message:
     """A message that a user sends."""
 
     topic: str
+    """The topic."""
     body: bytes
+    """The body."""
     tags: str | None = None
+    """The tag that filters select by."""
     keys: str | None = None
+    """Keys to find the message by, separated by blanks."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the sender."""
     flag: int = 0
+    """A number that RocketMQ stores and does not interpret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +196,21 @@ class TopicConfig:
     """The configuration of a topic at a broker."""
 
     name: str
+    """The topic's name."""
     read_queue_count: int = 4
+    """The number of queues that consumers read."""
     write_queue_count: int = 4
+    """The number of queues that producers write to."""
     permission: int = PERMISSION_READ | PERMISSION_WRITE
+    """Readable (4), writable (2), or both (6)."""
     filter_kind: str = "SINGLE_TAG"
+    """RocketMQ's kind of filter."""
     sys_flag: int = 0
+    """RocketMQ's flags, as bits."""
     is_ordered: bool = False
+    """Whether the topic keeps its queues in order."""
     attributes: Mapping[str, str] = field(default_factory=dict)
+    """RocketMQ 5's attributes, such as the message type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rocketmq_wire.limits import AUTHORIZATION_SIZE_MAX
 from rocketmq_wire.model import Buffer
 
 ACCESS_KEY: Final = "AccessKey"
@@ -32,7 +33,7 @@ _UNIQUE_KEY: Final = "_UNIQUE_KEY_QUERY"
 # Brokers of 4.9 leave this field out of signatures; later brokers do for older clients only.
 _UNIQUE_KEY_VERSION_MAX: Final = 399
 _ALGORITHM: Final = "MQv2-HMAC-SHA1"
-_PART: Final = re.compile(r"(\w+)=([^,\s]*)")
+_SEPARATORS: Final = re.compile(r"[,\s]+")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,8 +41,11 @@ class Credentials:
     """The sender's keys; neither repr() nor str() contains them. Raises ValueError."""
 
     access_key: str
+    """The account's name."""
     secret_key: str
+    """The account's secret, which signs requests and is never sent."""
     security_token: str | None = None
+    """The token of a temporary account."""
 
     def __post_init__(self) -> None:
         for name in ("access_key", "secret_key", "security_token"):
@@ -134,8 +138,12 @@ class CallSignature:
 
 def call_signature(metadata: Mapping[str, str]) -> CallSignature | None:
     """The signature in a call's metadata; None if there is no readable one."""
-    algorithm, _, rest = metadata.get(AUTHORIZATION, "").partition(" ")
-    parts = dict(_PART.findall(rest))
+    authorization = metadata.get(AUTHORIZATION, "")
+    if len(authorization) > AUTHORIZATION_SIZE_MAX:
+        return None
+    algorithm, _, rest = authorization.partition(" ")
+    pairs = (part.partition("=") for part in _SEPARATORS.split(rest))
+    parts = {name: value for name, _, value in pairs}
     try:
         # Java writes upper case, Python lower case.
         digest = bytes.fromhex(parts.get("Signature", ""))

@@ -17,7 +17,7 @@ from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.records.batch import BatchEntry, encode_batch
 from rocketmq_wire.requests.messages import PullMessages, SendBatch, SendMessage
 from rocketmq_wire.requests.offsets import GetMaxOffset
-from rocketmq_wire.requests.topics import CreateTopic
+from rocketmq_wire.requests.topics import CreateTopic, DeleteTopic
 from support.engines import PEER, EngineUnderTest, queue_of
 from support.storage_blocks import bodies_of
 
@@ -88,11 +88,12 @@ class FullQueues(MemoryFiles):
         return file
 
 
-def with_shell(scenario, flush="sync"):
+def with_shell(scenario, flush="sync", files=None):
     """Run a scenario with a shell over an engine whose queues' files may be full."""
 
+    files = files or FullQueues()
+
     async def whole():
-        files = FullQueues()
         broker = EngineUnderTest(files, flush=flush, flush_interval_ms=1)
         shell = EngineShell(broker.engine, broker.store, broker.config)
         await shell.start()
@@ -179,3 +180,25 @@ def test_messages_whose_queue_could_not_be_written_are_seen_after_a_restart():
     files.is_full = False
     after = EngineUnderTest(files, flush="sync")
     assert [message.body for message in after.messages(ORDERS_0)] == [b"before", b"on the disk"]
+
+
+def test_a_full_disk_refuses_changes_by_their_name_and_lets_a_new_group_read(caplog):
+    async def scenario(shell, files):
+        await shell.ask(SendMessage("p", ORDERS_0, 1, b"stored"), PEER)
+        files.is_full = True
+        with pytest.raises(BrokerError, match=r"the disk refused, and nothing was changed.*room"):
+            await shell.ask(DeleteTopic("orders"), PEER)
+        return bodies_of((await shell.ask(pull(), PEER)).records)
+
+    with caplog.at_level(logging.WARNING):
+        assert with_shell(scenario, files=FullConfigs()) == [b"stored"]
+    assert "groups=g: created, but not saved yet" in caplog.text
+
+
+class FullConfigs(FullQueues):
+    """Files with no room for configuration files while `is_full` is set."""
+
+    def rename(self, old, new):
+        if self.is_full:
+            raise StorageError(old, 0, "no room")
+        super().rename(old, new)

@@ -321,7 +321,6 @@ def compare(steps: int) -> None:
         settings=settings(
             max_examples=steps // STEPS_A_LIFE,
             stateful_step_count=STEPS_A_LIFE,
-            deadline=None,
             database=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -151,7 +152,7 @@ def test_what_cannot_start_says_why_in_one_line(tmp_path):
         )
 
     wrong = run("--set", "prot=1")
-    assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1)
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert "did you mean 'port'" in wrong.stderr
     words = ("--data-dir", str(tmp_path / "data"))
     with Process(tmp_path, *words):
@@ -201,3 +202,26 @@ def test_broker_ends_with_the_process_that_started_it(tmp_path):
         assert time.monotonic() < deadline, "the broker outlived its parent"
         select.select([], [], [], 0.01)
     assert not ready_file.exists()
+
+
+@pytest.mark.parametrize("port", ["nameServer", "endpoints"])
+def test_idle_connections_stop_no_writes(tmp_path, port):
+    limited = ["bash", "-c", 'ulimit -n 256; exec "$@"', "-", sys.executable, "-m"]
+    command = [*limited, "rocketmq_broker"]
+    words = ("--data-dir", str(tmp_path / "data"))
+    with Process(tmp_path, *words, command=command) as process:
+        with RemotingPeer(process.ready["nameServer"]) as peer:
+            peer.call(CreateTopic(TopicConfig("orders", 4, 4)))
+            host, _, number = process.ready[port].rpartition(":")
+            idle = [socket.socket() for _ in range(300)]
+            for one in idle:
+                one.setblocking(False)
+                one.connect_ex((host, int(number)))
+            time.sleep(1)
+            for index in range(4):
+                peer.call(SendMessage("p", QueueId("orders", "broker-a", index), 1, b"one"))
+            peer.call(CreateTopic(TopicConfig("payments", 1, 1)))
+            for one in idle:
+                one.close()
+        status, _, errors = process.end(signal.SIGTERM)
+        assert status == 0, errors

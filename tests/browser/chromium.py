@@ -85,6 +85,8 @@ class Page:
             "Emulation.setDeviceMetricsOverride",
             width=width, height=900, deviceScaleFactor=1, mobile=False,
         )  # fmt: skip
+        # As on a phone: a bar would take a part of the width.
+        await self._ask("Emulation.setScrollbarsHidden", hidden=True)
         await self._ask("Page.navigate", url=url)
         give_up_at = time.monotonic() + _ANSWER_S
         ready = f"document.readyState === 'complete' && location.href === {json.dumps(url)}"
@@ -97,9 +99,15 @@ class Page:
         answer = await self._ask("Runtime.evaluate", expression=expression, returnByValue=True)
         return answer["result"].get("value")
 
-    async def screenshot(self, path: Path) -> None:
-        """Write the whole page as a picture."""
-        answer = await self._ask("Page.captureScreenshot", captureBeyondViewport=True)
+    async def screenshot(self, path: Path, height_max: int | None = None) -> None:
+        """Write the whole page as a picture, or its content up to a height."""
+        parameters = {}
+        if height_max is not None:
+            width = await self.value("innerWidth")
+            height = await self.value("document.body.scrollHeight")
+            clip = {"x": 0, "y": 0, "width": width, "height": min(height, height_max), "scale": 1}
+            parameters = {"clip": clip}
+        answer = await self._ask("Page.captureScreenshot", captureBeyondViewport=True, **parameters)
         path.write_bytes(base64.b64decode(answer["data"]))
 
     async def _ask(self, method: str, **parameters: Any) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketmq_cli.main import main
-from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
+from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE, parse_moment_ms
 
 RMQ = (sys.executable, "-m", "rocketmq_cli")
 WAIT_S = 20.0
@@ -84,7 +84,7 @@ def test_few_lines_are_spread_over_the_queues_as_one_by_one(
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     found: dict[int, list[int]] = {}
     for row in rows:
-        found.setdefault(row["queueId"], []).append(int(row["body"]))
+        found.setdefault(row["queue"], []).append(int(row["body"]))
     assert sorted(found.values()) == [[0, 4, 8], [1, 5, 9], [2, 6], [3, 7]]
 
 
@@ -112,7 +112,7 @@ def test_a_line_that_is_too_long_is_named_with_what_was_stored(
     rows = [{"body": body} for body in ("first", "x" * 5_000_000, "last")]
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
     assert produce(lines, topic, "--json", *where) == EXIT_FAILED
-    stored_line, error_line = capfd.readouterr().err.splitlines()[-2:]
+    error_line, stored_line = capfd.readouterr().err.splitlines()[-2:]
     assert "[ROCKETMQ_SEND.TOO_LARGE] " in error_line
     assert "not counting empty ones: line 2" in error_line
     assert main(["tail", topic, *where]) == 0
@@ -137,6 +137,9 @@ def test_queues_are_hidden_only_by_who_says_so(
     where: tuple[str, str], topic: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["topic", "create", topic, "--queues", "3", *where]) == 0
+    assert f"{topic} on broker-a existed and is changed: 3" in capfd.readouterr().out
+    assert main(["topic", "create", topic, *where]) == 0
+    assert f"{topic} on broker-a existed and is unchanged: 3" in capfd.readouterr().out
     assert main(["topic", "create", topic, "--queues", "2", *where]) == EXIT_USAGE
     assert "has 3 queues" in capfd.readouterr().err
     assert main(["topic", "create", topic, "--queues", "2", "--shrink", *where]) == 0
@@ -194,4 +197,42 @@ def test_serve_says_where_it_serves_and_ends_when_asked_to(tmp_path: Path) -> No
     assert (broker.returncode, listed.returncode, written["pid"]) == (0, 0, broker.pid)
     assert f"nameServer={written['nameServer']}" in printed
     assert f"endpoints={written['endpoints']}" in printed
+    assert f"\nexport NAMESRV_ADDR={written['nameServer']}\n" in printed
     assert not ready.exists()
+
+
+@pytest.mark.parametrize("start", ["99999", "2199-01-01T00:00:00Z"])
+def test_a_start_behind_the_end_is_reported(
+    start: str,
+    where: tuple[str, str],
+    topic: str,
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert produce(b"a\nb\n", topic, "-q", *where) == 0
+    capfd.readouterr()
+    assert main(["tail", topic, "--from", start, *where]) == 0
+    assert capfd.readouterr() == (
+        "",
+        f"rmq: --from {start}: no queue has messages there, the longest ends at 2\n",
+    )
+    assert main(["tail", topic, "--from", "1", *where]) == 0
+    assert main(["tail", topic, "--from", "latest", *where]) == 0
+    assert capfd.readouterr() == ("b\n", "")
+
+
+def test_a_missing_queue_is_named_with_those_that_exist(
+    where: tuple[str, str], topic: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tail", topic, "--queue", "99", *where]) == EXIT_FAILED
+    assert f"topic {topic} has no queue 99: it has 0 to 0 at broker-a" in capfd.readouterr().err
+
+
+def test_times_are_text_in_a_format(
+    where: tuple[str, str], topic: str, produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert produce(b"a", topic, "-q", *where) == 0
+    capfd.readouterr()
+    assert main(["tail", topic, "--format", "%x %X %d", *where]) == 0
+    stored, born, stored_ms = capfd.readouterr().out.split()
+    assert parse_moment_ms(stored, 0) == int(stored_ms) >= parse_moment_ms(born, 0)

@@ -180,7 +180,7 @@ def test_a_repair_is_reported_as_json(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (report["sound"], report["repaired"]) == (False, False)
     assert main(["fsck", str(tmp_path), "--json", "--repair"]) == 0
     assert json.loads(capsys.readouterr().out) == {**report, "repaired": True}
-    lost = {"topic": "orders", "queueId": 0, "start": 3, "end": 4, "count": 1}
+    lost = {"topic": "orders", "queue": 0, "start": 3, "end": 4, "count": 1}
     assert report["repair"]["lost"] == [lost]
     written = (tmp_path / report["repair"]["quarantine"] / "report.json").read_text()
     assert json.loads(written) == report["repair"]

@@ -142,3 +142,11 @@ def test_only_failures_of_brokers_with_the_topic_count(
         old.failure = BrokerError(206, "the consumer is not online")
         assert main([*MOVE, *where]) == EXIT_FAILED
         assert "not online" in capfd.readouterr().err
+
+
+def test_an_offset_given_as_a_time_is_refused_with_its_option(
+    broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--topic", "orders", "--to", "100", "--name-server", broker.name_server)
+    assert main(["group", "reset-offsets", "g", *words]) == EXIT_USAGE
+    assert "an offset is --to-offset 100" in capfd.readouterr().err

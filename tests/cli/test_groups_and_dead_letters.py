@@ -97,10 +97,28 @@ def test_a_group_is_listed_and_described_with_its_lag(
 
 
 def test_an_unknown_group_is_met_with_the_nearest_one(
-    group: str, where: tuple[str, str], capfd: pytest.CaptureFixture[str]
+    group: str, topic: str, where: tuple[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["group", "describe", group[:-1] + "#", *where]) == EXIT_FAILED
-    assert f"Did you mean '{group}'?" in capfd.readouterr().err
+    wrong = group[:-1] + "#"
+    for words, code in (
+        (("group", "describe", wrong), EXIT_FAILED),
+        (("dlq", "list", wrong), EXIT_FAILED),
+        # A new group may be given its start.
+        (("group", "reset-offsets", wrong, "--topic", topic, "--to", "earliest"), 0),
+    ):
+        assert main([*words, *where]) == code
+        assert f"Did you mean '{group}'?" in capfd.readouterr().err
+    assert main(["dlq", "list", group, *where]) == 0
+    assert f"no dead letters of {group}" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["bad g", "g" * 121, "", "g.h"])
+def test_a_name_that_no_group_can_have_is_a_usage_error(
+    name: str, where: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["group", "create", name, *where]) == EXIT_USAGE
+    shown = capfd.readouterr().err
+    assert f"{name!r} is not a valid name of a group: it has 1 to 120 letters, digits," in shown
 
 
 def test_lag_has_an_exit_code_of_its_own_above_the_maximum(
@@ -174,9 +192,11 @@ def test_dead_letters_are_sent_again_once(
             properties = {"RETRY_TOPIC": topic, "colour": "red", "RECONSUME_TIME": "16"}
             producer.send(Message(dead_letters, body, "tag", "key", properties))
     assert main(["dlq", "list", group, "--json", *where]) == 0
-    assert printed()[0]["waiting"] == 3
+    assert printed()[0]["notReplayed"] == 3
     replay = ["dlq", "replay", group, *where]
     assert main(replay) == 0
+    assert main([*replay, "--execute", "--to", f"{topic}x"]) == EXIT_FAILED
+    assert f"Did you mean '{topic}'?" in capfd.readouterr().err
     assert main([*replay, "--execute", "--limit", "2"]) == 0
     assert main([*replay, "--execute"]) == 0
     assert main([*replay, "--execute"]) == 0
@@ -221,11 +241,11 @@ def test_dead_letters_of_a_recreated_topic_do_not_count_as_sent(
     with Producer(cluster.settings) as producer:
         producer.send(Message(dead_letters, b"new", None, None, {"RETRY_TOPIC": topic}))
     assert main(["dlq", "list", group, "--json", *where]) == 0
-    assert printed()[0]["waiting"] == 1
+    assert printed()[0]["notReplayed"] == 1
     assert main(["dlq", "replay", group, "--json", "--execute", *where]) == 0
     assert main(["dlq", "list", group, "--json", *where]) == 0
     replayed, listed = printed()
-    assert (replayed["messages"], listed["waiting"]) == (1, 0)
+    assert (replayed["messages"], listed["notReplayed"]) == (1, 0)
 
 
 def test_what_was_replayed_has_its_own_properties_and_no_travel_marks() -> None:
@@ -267,5 +287,5 @@ def stored(properties: dict[str, str]) -> StoredMessage:
 def test_a_group_without_dead_letters_is_reported(
     where: tuple[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["dlq", "replay", "nobody", *where]) == EXIT_USAGE
+    assert main(["dlq", "replay", "nobody", *where]) == EXIT_FAILED
     assert "has no dead letters" in capfd.readouterr().err

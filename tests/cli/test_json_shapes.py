@@ -36,7 +36,9 @@ def test_every_verb_prints_the_fields_that_are_documented(
     offset = {"version": 1, "births": {}, "offsets": offsets, "starts": offsets}
     (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offset)}")
     commands = {
+        "cluster": (),
         "topic list": (),
+        "topic list --long": (),
         "topic describe": ("shapes",),
         "topic create": ("shapes",),
         "topic alter": ("shapes", "--permission", "rw"),

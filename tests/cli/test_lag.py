@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 
@@ -14,9 +15,10 @@ from rocketmq_cli.groups import group_offsets, known_group
 from rocketmq_cli.main import main
 from rocketmq_cli.usage import EXIT_EXCEEDED, EXIT_FAILED, EXIT_INTERRUPTED
 from rocketmq_client.cluster import Cluster, open_cluster
+from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError, ConnectError
-from rocketmq_wire.model import BrokerAddresses, CommittedOffset, QueueId
+from rocketmq_wire.model import BrokerAddresses, CommittedOffset, Message, QueueId
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import GetConsumers, GroupsReply, ListGroups
 from rocketmq_wire.requests.messages import PullMessages
@@ -131,6 +133,8 @@ def test_a_group_without_committed_offsets_is_within_no_maximum(
         assert cluster.commit(group, {queue: 0}) == {queue: None}
     words = ["lag", group, "--topic", topic, *where]
     assert main(words) == 0
+    shown = capfd.readouterr().out
+    assert f"group {group} has committed nothing in topic {topic}, but in {topic}-2\n" in shown
     assert main([*words, "--max", "0"]) == EXIT_FAILED
     assert f"has committed nothing in topic {topic}" in capfd.readouterr().err
 
@@ -167,6 +171,66 @@ def test_a_watch_outlives_a_broker_that_is_away_and_ends_when_interrupted(
     assert main(words) == EXIT_INTERRUPTED
     assert pauses == [2.0, 2.0]
     assert capfd.readouterr().err.count("broker-b are unknown") == 2
+
+
+def test_every_group_is_shown_the_worst_first(
+    where: tuple[str, str], topic: str, broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = ConnectionSettings(name_servers=(broker.name_server,))
+    groups = {f"{topic[:60]}-{name}": at for name, at in (("a", 3), ("b", 0), ("c", 2))}
+    with open_cluster(settings) as cluster, Producer(cluster) as producer:
+        (queue,) = cluster.queues(topic)
+        producer.send_batch(queue, [Message(topic, b"x")] * 3)
+        for group, at in groups.items():
+            cluster.commit(group, {queue: at})
+    capfd.readouterr()
+    assert main(["lag", "--topic", topic, "--json", *where]) == 0
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    worst = [f"{topic[:60]}-{name}" for name in "bca"]
+    assert [(row["group"], row["lag"]) for row in rows] == list(zip(worst, (3, 1, 0), strict=True))
+    assert rows[0]["seconds"] >= 0.0 == rows[2]["seconds"]
+    assert main(["lag", "--topic", topic, "--max", "2", *where]) == EXIT_EXCEEDED
+    shown = capfd.readouterr()
+    assert shown.out.splitlines()[0].split()[:2] == ["group", "topic"]
+    assert f"lag 3 of group {worst[0]} is above 2" in shown.err
+
+
+@pytest.mark.parametrize("groups", [("g", "h"), ()], ids=["two groups", "no group"])
+def test_a_broker_that_does_not_answer_is_named_once_for_all_groups(
+    groups: tuple[str, ...], alone: ScriptedBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    alone.others = (BrokerAddresses("broker-b", "DefaultCluster", {0: "127.0.0.1:1"}),)
+    alone.script = lambda asked: (
+        GroupsReply(groups) if isinstance(asked, ListGroups) else knows_the_group(asked)
+    )
+    assert main(["lag", "--json", "--name-server", alone.address]) == EXIT_FAILED
+    shown = capfd.readouterr()
+    rows = [json.loads(line) for line in shown.out.splitlines()]
+    assert {(row["group"], row["lag"]) for row in rows} == {(group, 2) for group in groups}
+    (line,) = shown.err.splitlines()
+    assert line.startswith("rmq: broker-b did not report its offsets")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False], ids=["terminal", "pipe"])
+def test_a_watch_redraws_a_terminal_and_appends_to_a_pipe(
+    is_terminal: bool,
+    alone: ScriptedBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("rocketmq_cli.commands.lag.time", Clock([], interrupted_after=2))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    assert main(["lag", "g", "--watch", "2", "--name-server", alone.address]) == EXIT_INTERRUPTED
+    shown = capsys.readouterr().out
+    clock = r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"
+    assert len(re.findall(clock, shown)) == 2
+    if is_terminal:
+        assert shown.count("\x1b[H\x1b[J") == 2
+        assert shown.count("every 2: lag of g") == 2
+    else:
+        head, *rows = shown.splitlines()
+        assert head.split()[:3] == ["time", "topic", "queues"]
+        assert [re.sub(clock, "", row).split()[1:4] for row in rows] == [["orders", "1", "2"]] * 2
 
 
 class Clock:

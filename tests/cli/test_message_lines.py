@@ -19,7 +19,7 @@ from rocketmq_cli.messages.lines import (
     batches,
     outgoing_lines,
 )
-from rocketmq_cli.messages.rendering import JSON_COLUMNS
+from rocketmq_cli.messages.rendering import JSON_FIELDS
 from rocketmq_cli.usage import EXIT_USAGE, UsageError
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
@@ -46,8 +46,8 @@ def test_every_field_of_a_row_reaches_its_message() -> None:
         "tags": "paid",
         "keys": ["k1", "k2"],
         "properties": {"colour": "red", "count": 5, "is_new": True, "none": None, "KEYS": "x"},
-        "queueId": 3,
-        "brokerName": "broker-b",
+        "queue": 3,
+        "broker": "broker-b",
         "storeTimestamp": "left out",
     }
     found = outgoing(row)
@@ -62,8 +62,8 @@ def test_every_field_of_a_row_reaches_its_message() -> None:
         ("tag", "tags"),
         ("key", "keys"),
         ("property", "properties"),
-        ("queue", "queueId"),
-        ("broker", "brokerName"),
+        ("queueId", "queue"),
+        ("brokerName", "broker"),
         ("Tags", "tags"),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_field_with_a_name_similar_to_a_known_one_is_reported(name: str, meant
 def test_fields_of_tail_and_unknown_names_are_ignored_silently() -> None:
     warnings: list[tuple[str, str]] = []
     defaults = MessageDefaults(warn=lambda *words: warnings.append(words))
-    tailed = {name: 1 for name in JSON_COLUMNS if name not in ("tags", "keys", "brokerName")}
+    tailed = {name: 1 for name in JSON_FIELDS.values() if name not in ("tags", "keys", "broker")}
     outgoing({**tailed, "properties": {}, "body": "x", "customer": 1, "amount": 2}, defaults)
     assert warnings == []
 
@@ -106,11 +106,11 @@ def test_a_row_goes_before_what_the_command_line_gives() -> None:
         {"keys": {"a": 1}},
         {"tags": ["a"]},
         {"tags": 5},
-        {"queueId": "0"},
-        {"queueId": -1},
-        {"queueId": True},
-        {"queueId": 1.5},
-        {"brokerName": 7},
+        {"queue": "0"},
+        {"queue": -1},
+        {"queue": True},
+        {"queue": 1.5},
+        {"broker": 7},
     ],
     ids=lambda field: json.dumps(field)[:40],
 )
@@ -150,9 +150,9 @@ def test_what_is_delayed_or_goes_elsewhere_shares_no_batch() -> None:
         {"body": "3", "properties": {"DELAY": "5"}},
         {"body": "4", "properties": {"TIMER_DELAY_MS": "5"}},
         {"body": "5"},
-        {"body": "6", "queueId": 1},
-        {"body": "7", "queueId": 1},
-        {"body": "8", "queueId": 1, "brokerName": "broker-b"},
+        {"body": "6", "queue": 1},
+        {"body": "7", "queue": 1},
+        {"body": "8", "queue": 1, "broker": "broker-b"},
     ]
     lines = [json.dumps(row).encode() for row in rows]
     messages = list(outgoing_lines(lines, "t", MessageDefaults(), first=1, is_json=True))
@@ -221,15 +221,24 @@ def sent_to(rows: list[dict[str, object]], *, produce: Produce) -> list[QueueId]
 
 def test_a_row_goes_to_the_broker_that_it_names(produce: Produce) -> None:
     rows: list[dict[str, object]] = [
-        {"body": "x", "queueId": queue.index, "brokerName": queue.broker} for queue in QUEUES
+        {"body": "x", "queue": queue.index, "broker": queue.broker} for queue in QUEUES
     ]
     assert sorted(sent_to(rows, produce=produce)) == sorted(QUEUES)
 
 
 def test_brokers_alternate_if_a_row_names_none(produce: Produce) -> None:
-    rows: list[dict[str, object]] = [{"body": "x", "queueId": 1}] * 4
+    rows: list[dict[str, object]] = [{"body": "x", "queue": 1}] * 4
     found = sent_to(rows, produce=produce)
     assert sorted(found) == sorted([QUEUES[1], QUEUES[3]] * 2)
+
+
+def test_a_tag_that_joins_two_is_refused_with_its_line() -> None:
+    defaults = MessageDefaults(tags="a||b")
+    with pytest.raises(UsageError, match=r"line 1: the tag 'a\|\|b' has \|\|, which joins tags"):
+        list(outgoing_lines([b"1"], "t", defaults, first=1, is_json=False))
+    lines = [b'{"body": "1", "tags": "a"}', b'{"body": "2", "tags": "a || b"}']
+    with pytest.raises(UsageError, match=r"line 2: the tag 'a \|\| b' has \|\|"):
+        list(outgoing_lines(lines, "t", MessageDefaults(), first=1, is_json=True))
 
 
 def test_a_lite_message_is_refused_with_its_line() -> None:
@@ -238,9 +247,7 @@ def test_a_lite_message_is_refused_with_its_line() -> None:
         list(outgoing_lines(lines, "t", MessageDefaults(), first=1, is_json=True))
 
 
-@pytest.mark.parametrize(
-    "target", [{"queueId": 7}, {"brokerName": "broker-z", "queueId": 0}], ids=str
-)
+@pytest.mark.parametrize("target", [{"queue": 7}, {"broker": "broker-z", "queue": 0}], ids=str)
 def test_a_queue_that_does_not_exist_is_refused_with_the_line(
     target: dict[str, object],
     topic: str,
@@ -270,7 +277,7 @@ def test_delayed_lines_come_later_and_in_order(
         assert main(["tail", topic, "--json", *where]) == 0
         rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert [row["body"] for row in rows] == ["one", "two", "three"]
-    stored = datetime.fromisoformat(rows[0]["storeTimestamp"].replace("Z", "+00:00")).timestamp()
+    stored = datetime.fromisoformat(rows[0]["stored"].replace("Z", "+00:00")).timestamp()
     # Stored when due, a second after it was sent; times are to the second.
     assert stored - began > 0.9
 
@@ -289,3 +296,79 @@ def test_a_delay_travels_as_the_property_that_brokers_know(produce: Produce) -> 
     assert [type(request) for request in (*level, *timed)] == [SendMessage, SendMessage]
     assert decode_properties(level[0].properties)["DELAY"] == "3"
     assert decode_properties(timed[0].properties)["TIMER_DELAY_MS"] == "90000"
+
+
+def test_the_keys_stand_before_the_separator() -> None:
+    defaults = MessageDefaults(key_separator=b"::")
+    lines = [b"order-1::a::b", b"::x"]
+    first, second = outgoing_lines(lines, "t", defaults, first=1, is_json=False)
+    assert first.message == Message("t", b"a::b", None, "order-1", {})
+    assert (second.message.body, second.message.keys) == (b"x", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [(b"no key", "line 3 has no ':'"), (b"key:", "line 3 has no body"), (b"\xff:x", "no UTF-8")],
+)
+def test_a_line_without_keys_or_body_is_refused(line: bytes, reason: str) -> None:
+    defaults = MessageDefaults(key_separator=b":")
+    with pytest.raises(UsageError, match=reason):
+        list(outgoing_lines([line], "t", defaults, first=3, is_json=False))
+
+
+def test_messages_of_a_group_go_to_one_queue_in_order(
+    topic: str, where: tuple[str, str], produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topic", "alter", topic, "--queues", "4", *where]) == 0
+    lines = b"".join(b"k%d:%d\n" % (number % 9, number) for number in range(90))
+    keyed = ("--key-separator", ":", "--group-key", "g-%k", "--batch", "2", "-q")
+    assert produce(lines, topic, *keyed, *where) == 0
+    capfd.readouterr()
+    assert main(["tail", topic, "--json", *where]) == 0
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert len({row["queue"] for row in rows}) > 1
+    for group in range(9):
+        own = [row for row in rows if row["keys"] == f"k{group}"]
+        assert [int(row["body"]) for row in own] == list(range(group, 90, 9))
+        assert len({row["queue"] for row in own}) == 1
+        assert {row["properties"]["__SHARDINGKEY"] for row in own} == {f"g-k{group}"}
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "reason"),
+    [
+        (("--group-key", "g", "--queue", "0"), b"x", "leave out --queue"),
+        (("--group-key", "g", "--delay", "1s"), b"x", "would break the order"),
+        (("--group-key", "%k"), b"x", "line 1 has no keys"),
+        (("--group-key", "g", "--json"), b'{"body":"x","queue":0}', "line 1 names its queue"),
+        (("--key-separator", ":", "--json"), b"{}", "goes with neither"),
+        (("--queue", "99"), b"x", "has no queue 99 to write to: it has 0 to 0 at broker-a"),
+        (("--json",), b'{"boddy":"x"}', "'boddy' is ignored: did you mean 'body'?"),
+        (("--json",), b"nonsense", "line 1 is no JSON"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_reason_first(
+    words: tuple[str, ...],
+    line: bytes,
+    reason: str,
+    topic: str,
+    where: tuple[str, str],
+    produce: Produce,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    capfd.readouterr()
+    assert produce(line, topic, *words, *where) == EXIT_USAGE
+    first, *others = capfd.readouterr().err.splitlines()
+    assert reason in first
+    assert others in ([], ["rmq: not all was sent; stored so far: 0"])
+
+
+def test_single_messages_begin_at_any_queue(
+    topic: str, where: tuple[str, str], produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topic", "alter", topic, "--queues", "4", *where]) == 0
+    for _ in range(30):
+        assert produce(b"x", topic, "-q", *where) == 0
+    capfd.readouterr()
+    assert main(["tail", topic, "--format", "%p ", *where]) == 0
+    assert len(set(capfd.readouterr().out.split())) > 1

@@ -62,8 +62,8 @@ def test_json_that_is_tailed_can_be_produced_again(
     assert main(["tail", topic, "--json", "--from", "-3", *where]) == 0
     again = [json.loads(line) for line in printed()]
     for row, first, second in zip(rows, map(json.loads, tailed), again, strict=True):
-        assert first["queueOffset"] + 3 == second["queueOffset"]
-        assert first["msgId"] != second["msgId"]
+        assert first["offset"] + 3 == second["offset"]
+        assert first["id"] != second["id"]
         for name in ("body", "bodyBase64", "keys", "tags"):
             assert first.get(name) == second.get(name)
         assert first["properties"].get("colour") == row.get("properties", {}).get("colour")
@@ -162,11 +162,11 @@ def test_json_of_a_part_of_a_batch_is_that_of_its_rows() -> None:
         }
     )
     rows: list[dict[str, object]] = [
-        {"keys": "k", "storeTimestamp": "1970-01-01T00:00:01.500Z", "properties": {"a": "b"}},
-        {"keys": None, "storeTimestamp": None, "properties": {}},
+        {"keys": "k", "stored": "1970-01-01T00:00:01.500Z", "properties": {"a": "b"}},
+        {"keys": None, "stored": None, "properties": {}},
         {
             "keys": "ö",
-            "storeTimestamp": "2023-11-14T22:13:20.123Z",
+            "stored": "2023-11-14T22:13:20.123Z",
             "properties": {"c": "d", "e": "f"},
         },
     ]
@@ -214,8 +214,8 @@ def test_json_of_any_batch_says_what_is_in_it(
         }
     ).slice(start)
     for row, found in zip(rows[start:], parsed(batch), strict=True):
-        assert (found["keys"], found["queueOffset"], found["properties"]) == row[:3]
-        moment = found["storeTimestamp"]
+        assert (found["keys"], found["offset"], found["properties"]) == row[:3]
+        moment = found["stored"]
         if row[1] is None:
             assert moment is None
         else:

@@ -10,10 +10,12 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from rocketmq_broker.config import BrokerConfig
 from rocketmq_cli.main import main
 from rocketmq_cli.usage import EXIT_FAILED, EXIT_USAGE
 
@@ -38,7 +40,7 @@ def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 def page_address(process: subprocess.Popen[str], log: Path) -> str:
     def said() -> re.Match[str] | None:
         assert process.poll() is None, log.read_text()
-        return re.search(r"status page: (http://127\.0\.0\.1:\d+/)", log.read_text())
+        return re.search(r"status pages: (http://127\.0\.0\.1:\d+/)", log.read_text())
 
     until(lambda: said() is not None)
     found = said()
@@ -104,3 +106,38 @@ def test_what_is_no_port_is_a_wrong_command_line(
         main([*words, port])
     assert stopped.value.code == EXIT_USAGE
     assert f"{port!r} is no port: give 0 to 65535" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--set", "foo=1"], "unknown key 'foo'"),
+        (["--set", "flush=fast"], "'flush' must be one of"),
+        (["--config", "missing.toml"], "cannot read missing.toml"),
+    ],
+)
+def test_a_wrong_setting_of_the_broker_is_a_wrong_command_line(
+    words: list[str], text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--memory", *words]) == EXIT_USAGE
+    assert text in capfd.readouterr().err
+
+
+def test_the_help_of_serve_lists_the_keys_of_the_configuration(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    shown = capsys.readouterr().out
+    assert "(default: rocketmq-data)" in shown
+    assert {f"{key.name}=" for key in fields(BrokerConfig)} <= {
+        word.partition("=")[0] + "=" for word in shown.split()
+    }
+
+
+def test_the_pages_offer_no_endpoints_and_refuse_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["ui", "--help"])
+    assert "--endpoints" not in capsys.readouterr().out
+    assert main(["ui", "--endpoints", "127.0.0.1:1"]) == EXIT_USAGE
+    assert "give --name-server" in capsys.readouterr().err

@@ -174,6 +174,16 @@ def test_check_says_what_to_do_when_nobody_answers(capfd: pytest.CaptureFixture[
     assert "127.0.0.1:1" in found["do"]
 
 
+def test_check_names_the_option_for_a_grpc_port(
+    broker: Broker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--no-spark", "-n", broker.endpoints, "--json"]) == EXIT_FAILED
+    (line,) = capfd.readouterr().out.splitlines()
+    found = json.loads(line)
+    assert "Give it as --endpoints" in found["found"]
+    assert found["do"] == ""
+
+
 QUEUE = QueueId("orders", "broker-a", 0)
 
 
@@ -234,7 +244,7 @@ def test_check_says_where_sql_filters_are_off(settings: dict[str, str], state: s
         broker.script = shows(settings)
         (found,) = found_at(broker)
     assert found.state == state
-    assert ("SQL92 filters are off" in found.remedy) == (state == "note")
+    assert ("property_filter = true at the bundled" in found.remedy) == (state == "note")
 
 
 def test_a_broker_that_keeps_its_settings_to_itself_is_no_failure() -> None:
@@ -280,9 +290,37 @@ def test_a_package_that_hides_every_source_is_found(tmp_path: Path) -> None:
     code = "from rocketmq_cli.checks import discovery; print([*discovery()][0].found)"
     ended = subprocess.run(
         [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(tmp_path), "PATH": "/bin", "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
         check=True,
     )
     assert "pyspark_broken cannot be imported (ImportError: no such wheel)" in ended.stdout
+
+
+def test_the_source_is_looked_for_in_the_python_that_spark_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\ncase $2 in 'import pyspark_'*) exit 1; esac\n")
+    other.chmod(0o755)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.delenv("PYSPARK_DRIVER_PYTHON", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (found,) = checks.discovery()
+    assert found.state == "FAIL"
+    assert found.found == (
+        f"Spark looks for it in python3 of PATH, {other}, which has no pyspark_rocketmq"
+    )
+    export = f"export PYSPARK_PYTHON={sys.executable}"
+    assert found.remedy == f"{export}, or import pyspark_rocketmq before the session starts"
+    # The import leaves a Python that is set as it is.
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    (found,) = checks.discovery()
+    assert found.remedy == export
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    (found,) = checks.discovery()
+    assert found.state == "ok  "
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", str(tmp_path / "jupyter"))
+    (found,) = checks.discovery()
+    assert (found.state, "jupyter, which does not run" in found.found) == ("FAIL", True)

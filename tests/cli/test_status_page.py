@@ -1,37 +1,29 @@
-"""The status page: samples, charts and metrics by value; pages over HTTP beside a real broker."""
+"""The status page by value: samples, charts, metrics and markup."""
 
 from __future__ import annotations
 
 import json
 import re
-import time
 import tracemalloc
-import urllib.request
-from collections.abc import Callable, Iterator
-from html.parser import HTMLParser
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.parse import quote
-from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rocketmq_broker.broker import Broker
+from rocketmq_cli.groups import Members
 from rocketmq_cli.status_page import metrics, pages
-from rocketmq_cli.status_page.history import BrokerSample, History, Point, Sample
-from rocketmq_cli.status_page.pages import line_chart, nice_top, short, thinned
-from rocketmq_cli.status_page.web import HISTORY_LENGTH, StatusPage
-from rocketmq_client.cluster import open_cluster
-from rocketmq_client.settings import ConnectionSettings
+from rocketmq_cli.status_page.browsing import Browsed, Cursor
+from rocketmq_cli.status_page.history import BrokerSample, History, Sample
+from rocketmq_cli.status_page.markup import page as page_of
+from rocketmq_cli.status_page.markup import size_text, table
+from rocketmq_cli.status_page.sampling import HISTORY_LENGTH
+from rocketmq_cli.terminal.output import Cell
+from rocketmq_client.line_chart import Point
 from rocketmq_wire.model import CommittedOffset, QueueId, QueueStats
+from support.page_tags import Tags
 
 QUEUE = QueueId("orders", "broker-a", 0)
 HOSTILE = '<script>alert("x")</script>&'
-WAIT_S = 20.0
-Produce = Callable[..., int]
 
 
 def sample(time_ms: int, end: int = 10, committed: int = 4, topic: str = "orders") -> Sample:
@@ -139,6 +131,16 @@ def test_a_look_that_found_nothing_says_nothing_of_brokers() -> None:
     assert Tags(pages.overview(history, 5)).text.count("no answer") == 0
 
 
+def test_lags_are_unknown_while_no_broker_answers() -> None:
+    history = History(2)
+    for ends, behind, unknown in (((5, None), 2, 0), ((None, None), 0, 2), ((), 0, 2)):
+        sample = replace(cluster_at(0, *ends), groups={})
+        history.add(sample)
+        text = Tags(pages.overview(history, 5)).text
+        assert text.count("No group is behind.") == behind
+        assert text.count("Unknown while no broker answers.") == unknown
+
+
 def test_an_hour_of_a_large_cluster_fits_into_a_little_memory() -> None:
     names, queues = 4, 250
 
@@ -176,43 +178,155 @@ def test_what_is_gone_for_good_is_forgotten() -> None:
     assert not history._topics.keys() & {"gone"}
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 1e9)), min_size=2, max_size=600),
-    st.integers(3, 50),
-)
-def test_thinning_keeps_ends_order_and_the_peak(
-    raw: list[tuple[int, float]], count_max: int
-) -> None:
-    points = sorted(
-        {Point(time_ms, value).time_ms: Point(time_ms, value) for time_ms, value in raw}.values()
+DEAD = QueueId("%DLQ%billing", "broker-a", 0)
+
+
+def behind(*, lag: int, stored_ms: int | None, dead: int = 0) -> Sample:
+    """Two groups behind a topic: audit as given, billing by one message for ten seconds."""
+    queue = QueueId("orders", "broker-a", 0)
+    unread = {"billing": {queue: 90_000}, "audit": {} if stored_ms is None else {queue: stored_ms}}
+    return Sample(
+        100_000,
+        (BrokerSample("broker-a", "c", "127.0.0.1:1"),),
+        {
+            "orders": {queue: QueueStats(0, 50, 1_000)},
+            DEAD.topic: {DEAD: QueueStats(1, 1 + dead, 1)},
+        },
+        {
+            "audit": {queue: CommittedOffset(50, 50 - lag, 500)},
+            "billing": {queue: CommittedOffset(50, 49, 500)},
+        },
+        unread_ms=unread,
     )
-    kept = thinned(points, count_max)
-    assert len(kept) <= max(count_max, len(points) if len(points) <= count_max else 0)
-    assert (kept[0], kept[-1]) == (points[0], points[-1])
-    assert max(point.value for point in kept) == max(point.value for point in points)
-    assert all(before.time_ms < after.time_ms for before, after in pairwise(kept))
 
 
-@given(st.floats(0, 1e15))
-def test_an_axis_ends_at_a_round_number_above_the_values(value: float) -> None:
-    top = nice_top(value)
-    assert top >= value
-    assert f"{top:e}"[0] in "125"
+def test_the_overview_ranks_groups_by_messages_and_by_seconds() -> None:
+    history = History(2)
+    history.add(behind(lag=7, stored_ms=99_000))
+    page = Tags(pages.overview(history, 5)).text
+    first, _, second = page.partition("Most messages behind")[2].partition("Longest behind")
+    assert first.index("audit") < first.index("billing")
+    assert second.index("billing") < second.index("audit")
+    history.add(behind(lag=0, stored_ms=None))
+    page = Tags(pages.overview(history, 5)).text
+    assert "audit" not in page
+    assert "billing" in page
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0"), (0.5, "0.5"), (950, "950"), (12_500, "12.5k"), (3e6, "3M")]
+    ("lag", "stored_ms", "seconds"), [(0, None, 0.0), (7, 60_000, 40.0), (7, None, None)]
 )
-def test_numbers_on_a_chart_are_short(value: float, text: str) -> None:
-    assert short(value) == text
+def test_seconds_behind_are_the_age_of_the_oldest_unread_message(
+    lag: int, stored_ms: int | None, seconds: float | None
+) -> None:
+    found = behind(lag=lag, stored_ms=stored_ms)
+    assert found.seconds_behind("audit") == found.seconds_behind("audit", "orders") == seconds
+    assert found.seconds_behind("audit", "payments") == 0.0
 
 
-def test_a_chart_is_well_formed_and_says_its_numbers() -> None:
-    drawn = line_chart("lag & more", [Point(0, 0), Point(1_000, 7), Point(2_000, 3)])
-    figure = ElementTree.fromstring(drawn)
-    (svg,) = figure.iter("svg")
-    assert svg.attrib["aria-label"] == "lag & more: now 3, at most 7"
-    assert "next sample" in line_chart("lag", [Point(0, 1)])
+def test_dead_letters_are_on_pages_and_in_metrics() -> None:
+    history = History(2)
+    history.add(behind(lag=0, stored_ms=None, dead=5))
+    group = pages.group(history, "billing", 5)
+    assert group is not None
+    link = '<a href="/topics/%25DLQ%25billing">'
+    for page in (pages.overview(history, 5), pages.topics(history, 5), group):
+        assert link in page
+    topic = Tags(pages.topic(history, DEAD.topic, 5) or "").text
+    assert "Messages that group billing could not process" in topic
+    text = metrics.render(history.newest)
+    (line,) = re.findall(r"rocketmq_send_to_dlq_messages_total{(.*)} 6", text)
+    assert 'consumer_group="billing"' in line
+    history.add(behind(lag=0, stored_ms=None, dead=0))
+    assert "Dead letters" not in Tags(pages.overview(history, 5)).text
+
+
+def test_dead_letters_do_not_count_twice_in_the_throughput() -> None:
+    history = History(3)
+    history.add(behind(lag=0, stored_ms=None, dead=5))
+    later = behind(lag=0, stored_ms=None, dead=25)
+    history.add(replace(later, time_ms=101_000))
+    assert history.topic(DEAD.topic).rate.points() == [Point(101_000, 20.0)]
+    assert history.topic().rate.points() == [Point(101_000, 0.0)]
+
+
+def test_the_age_of_the_next_unread_message_is_a_metric() -> None:
+    text = metrics.render(behind(lag=7, stored_ms=60_000))
+    assert re.search(r'lag_latency{.*consumer_group="audit".*} 40000', text)
+    unknown = metrics.render(behind(lag=7, stored_ms=None))
+    assert re.search(r'lag_latency{.*consumer_group="billing".*} 10000', unknown)
+    assert not re.search(r'lag_latency{.*consumer_group="audit"', unknown)
+
+
+def test_a_brokers_disk_and_retention_are_on_the_overview() -> None:
+    runtime = {
+        "brokerVersionDesc": "V5_3_3",
+        "commitLogDiskRatio": "0.42",
+        "commitLogMinOffset": "1000",
+        "commitLogMaxOffset": "2501000",
+        "earliestMessageTimeStamp": "1700000000000",
+    }
+    history = History(1)
+    history.add(Sample(0, (BrokerSample("b", "c", "h:1", runtime, retention_hours="48"),)))
+    text = Tags(pages.overview(history, 5)).text
+    for fact in ("up5.3.3", "2.5 MB", "42%", "48 h", "2023-11-14 22:13:20.000Z"):
+        assert fact in text
+    wrong = {"commitLogMinOffset": "0", "commitLogMaxOffset": "9" * 5_000}
+    unknown = BrokerSample("b", "c", "h:1", {**wrong, "earliestMessageTimeStamp": "-1"})
+    assert unknown.log_bytes is unknown.disk_used is unknown.oldest_ms is None
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(999, "999 B"), (12_500, "12.5 kB"), (3_000_000_000_000_000, "3,000.0 TB")]
+)
+def test_sizes_are_short(size: int, text: str) -> None:
+    assert size_text(size) == text
+
+
+def test_columns_of_numbers_are_aligned_although_one_is_unknown() -> None:
+    page = table(("group", "lag"), [("billing", 7), ("audit", None)])
+    assert page.count('class="number"') == 3
+    assert 'class="number" data-title="lag">-</td>' in page
+
+
+def test_a_heading_says_whether_it_is_of_a_topic_or_a_group() -> None:
+    history = History(1)
+    history.add(sample(0))
+    assert "Topic orders" in Tags(pages.topic(history, "orders", 5) or "").text
+    assert "Group billing" in Tags(pages.group(history, "billing", 5) or "").text
+
+
+def test_messages_have_their_id_and_properties_and_lead_to_older_ones() -> None:
+    names = ("broker", "queue", "offset", "stored", "tags", "keys")
+    record: dict[str, Cell] = {
+        **dict.fromkeys(names, "x"),
+        "id": "7F01",
+        "properties": {"n": "1"},
+        "body": "b",
+    }
+    found = Browsed([record], Cursor(-5, "broker-a", 2, -9))
+    page = pages.messages({"topic": "%DLQ%g", "queue": "2"}, found, None, ["orders"])
+    assert "id7F01" in Tags(page).text
+    assert "n1" in Tags(page).text
+    assert 'href="/messages?topic=%25DLQ%25g&amp;queue=2&amp;older=5%2Fbroker-a%2F2%2F9"' in page
+    assert '<option value="orders">' in page
+    assert ">Newest<" not in page
+    last = pages.messages({"topic": "orders", "older": "5/b/2/9"}, Browsed([record]), None, ())
+    assert '<a href="/messages?topic=orders">Newest</a>' in last
+    assert ">Older<" not in last
+
+
+def test_a_group_without_members_says_when_a_query_is_one() -> None:
+    history = History(1)
+    history.add(sample(0))
+    assert "only with joinGroup=true" in Tags(pages.group(history, "billing", 5) or "").text
+    members = Members(
+        {"client-1": ("10.0.0.1:5", "JAVA")}, "CONSUME_PASSIVELY", "CLUSTERING", {"orders": "*"}
+    )
+    history.add(replace(sample(1), members={"billing": members}))
+    text = Tags(pages.group(history, "billing", 5) or "").text
+    for fact in ("push, clustering; subscribed to orders (*)", "client-1", "10.0.0.1:5", "JAVA"):
+        assert fact in text
 
 
 def test_metrics_have_rocketmqs_names_and_escaped_labels() -> None:
@@ -230,9 +344,9 @@ def test_the_dashboard_asks_only_for_metrics_that_there_are() -> None:
     dashboard = (Path(__file__).parents[2] / "conf" / "grafana-dashboard.json").read_text()
     panels = json.loads(dashboard)["panels"]
     asked = set(re.findall(r"rocketmq_\w+", " ".join(p["targets"][0]["expr"] for p in panels)))
-    # A topic is on several brokers, a group in several topics: what is drawn is added up.
+    # A topic is on several brokers, a group in several topics: panels add up, or take the worst.
     expressions = [panel["targets"][0]["expr"] for panel in panels]
-    assert all(expression.startswith("sum") for expression in expressions)
+    assert all(expression.startswith(("sum", "max")) for expression in expressions)
     text = " ".join(expressions)
     labels = set(re.findall(r"(\w+)=", text))
     labels |= set(re.findall(r"\w+", " ".join(re.findall(r"by \(([\w, ]+)\)", text))))
@@ -244,25 +358,9 @@ def test_the_dashboard_asks_only_for_metrics_that_there_are() -> None:
     assert asked == served - {"rocketmq_exporter_up"}
 
 
-class Tags(HTMLParser):
-    """The tags and the text of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002 - its shape
-        self.tags.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_a_page_is_never_loaded_again_without_a_pause() -> None:
-    assert '<meta http-equiv="refresh" content="1">' in pages.page("t", "", 0.4)
-    assert "refresh" not in pages.page("t", "", None)
+    assert '<meta http-equiv="refresh" content="1">' in page_of("t", "", 0.4)
+    assert "refresh" not in page_of("t", "", None)
 
 
 def test_nothing_from_outside_becomes_markup() -> None:
@@ -274,17 +372,21 @@ def test_nothing_from_outside_becomes_markup() -> None:
         {HOSTILE: {queue: QueueStats(0, 1, 0)}},
         {HOSTILE: {queue: CommittedOffset(1, 0, 0)}},
         (HOSTILE,),
+        members={HOSTILE: Members({HOSTILE: (HOSTILE, HOSTILE)}, HOSTILE, HOSTILE, {})},
     )
     history.add(hostile)
-    found = dict.fromkeys(("broker", "queue", "offset", "stored", "tags", "keys", "body"), HOSTILE)
+    names = ("broker", "queue", "offset", "stored", "tags", "keys", "id", "body")
+    record: dict[str, Cell] = {**dict.fromkeys(names, HOSTILE), "properties": {HOSTILE: HOSTILE}}
+    found = Browsed([record], Cursor(-1, HOSTILE, 0, -1))
     made = [
         pages.overview(history, 5),
         pages.topics(history, 5),
         pages.groups(history, 5),
         pages.topic(history, HOSTILE, 5),
         pages.group(history, HOSTILE, 5),
-        pages.messages({"topic": HOSTILE, "key": HOSTILE}, [found], None),
-        pages.messages({"topic": HOSTILE}, [], HOSTILE),
+        pages.messages({"topic": HOSTILE, "key": HOSTILE}, found, None, [HOSTILE]),
+        pages.messages({"topic": HOSTILE}, Browsed(()), HOSTILE, ()),
+        pages.messages({}, Browsed(()), None, [HOSTILE]),
         pages.missing(HOSTILE),
     ]
     for page in made:
@@ -292,127 +394,3 @@ def test_nothing_from_outside_becomes_markup() -> None:
         seen = Tags(page)
         assert "script" not in seen.tags
         assert HOSTILE in seen.text
-
-
-@pytest.fixture
-def status(broker: Broker) -> Iterator[StatusPage]:
-    settings = ConnectionSettings(name_servers=(broker.name_server,))
-    with StatusPage(settings, host="127.0.0.1", port=0, interval_s=0.5) as page:
-        yield page
-
-
-def get(status: StatusPage, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
-    request = urllib.request.Request(status.address + path, headers=headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
-            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-            return answer.status, answer.read().decode()
-    except HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-@pytest.mark.parametrize("where", ["name-server"], indirect=True)
-def test_pages_show_a_topic_a_group_and_messages(
-    status: StatusPage, topic: str, where: tuple[str, str], produce: Produce
-) -> None:
-    produce(b"hello <b>you</b>\n", topic, "-q", "--keys", "k", *where)
-    with open_cluster(ConnectionSettings(name_servers=(where[1],))) as cluster:
-        cluster.commit(f"reader-of-{topic}", dict.fromkeys(cluster.queues(topic), 0))
-    give_up_at = time.monotonic() + WAIT_S
-    while time.monotonic() < give_up_at:
-        newest = status.observer.history.newest
-        if newest is not None and newest.lag(f"reader-of-{topic}") == 1:
-            break
-        time.sleep(0.02)
-    assert get(status, "health") == (200, "ok\n")
-    assert topic in Tags(get(status, "topics")[1]).text
-    assert f"reader-of-{topic}" in get(status, "groups")[1]
-    assert get(status, f"groups/{quote(f'reader-of-{topic}')}")[0] == 200
-    stored = f'rocketmq_messages_in_total{{.*node_id="broker-a",topic="{topic}".*}} 1\n'
-    assert re.search(stored, get(status, "metrics")[1])
-    shown = Tags(get(status, f"messages?topic={quote(topic)}")[1])
-    assert "hello <b>you</b>" in shown.text
-    assert "b" not in shown.tags
-    assert "--accent" in get(status, "style.css")[1]
-
-
-def test_what_is_not_there_is_said_so(status: StatusPage) -> None:
-    for path in ("nothing", "topics/nothing", "groups/a/b"):
-        assert get(status, path)[0] == 404
-    code, page = get(status, "messages?topic=no-such-topic")
-    assert code == 404
-    assert "ROCKETMQ_TOPIC_NOT_FOUND" in page
-
-
-def test_a_queue_that_a_topic_does_not_have_is_said_so(
-    status: StatusPage, topic: str, where: tuple[str, str], produce: Produce
-) -> None:
-    assert produce(b"hello\n", topic, "-q", *where) == 0
-    code, page = get(status, f"messages?topic={quote(topic)}&queue=99")
-    assert code == 404
-    assert f"topic {topic} has no queue 99" in Tags(page).text
-    assert get(status, f"messages?topic={quote(topic)}&queue=0")[0] == 200
-
-
-def test_a_page_elsewhere_cannot_read_it_through_a_browser(status: StatusPage) -> None:
-    assert get(status, "topics", Host="evil.example")[0] == 421
-    assert get(status, "topics", Host="localhost:1")[0] == 200
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "messages?topic=t&queue=x",
-        f"messages?topic=t&queue={'1' * 5_000}",
-        f"messages?topic=t&offset={'1' * 5_000}",
-        "topics?" + "&".join(f"field{number}=1" for number in range(21)),
-    ],
-    ids=["text", "a queue of many digits", "an offset of many digits", "many fields"],
-)
-def test_a_malformed_request_is_refused_with_the_reason(status: StatusPage, path: str) -> None:
-    code, text = get(status, path)
-    assert code == 400
-    assert "must be a number" in text or "this request is malformed" in text
-
-
-def test_a_malformed_address_is_refused_with_the_reason(status: StatusPage) -> None:
-    assert status.answer("http://[", 0).status == 400
-
-
-def test_a_malformed_host_is_refused_with_the_reason(status: StatusPage) -> None:
-    assert get(status, "health", Host="[") == (
-        400,
-        "this request is malformed: Invalid IPv6 URL\n",
-    )
-
-
-def test_a_page_that_cannot_be_made_is_an_answer_all_the_same(
-    status: StatusPage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(status, "_settings", None)
-    assert get(status, "messages?topic=t")[0] == 500
-    assert "no answer to GET /messages?topic=t" in caplog.text
-
-
-def test_heads_are_those_of_the_pages(status: StatusPage) -> None:
-    for path in ("style.css", "nothing"):
-        code, text = get(status, path)
-        assert get(status, path, "HEAD") == (code, "")
-        assert text
-    until(lambda: get(status, "health", "HEAD")[0] == 200)
-
-
-def test_it_listens_on_ipv6(broker: Broker) -> None:
-    settings = ConnectionSettings(name_servers=(broker.name_server,))
-    with StatusPage(settings, host="::1", port=0, interval_s=0.5) as page:
-        assert page.address.startswith("http://[::1]:")
-        assert get(page, "topics")[0] == 200
-        assert get(page, "topics", Host="evil.example")[0] == 421
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)

@@ -7,12 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from rocketmq_broker.broker import Broker
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_cli.arguments import parse
+from rocketmq_cli.connection import topics_of
 from rocketmq_cli.errors import MessagesGoneError
 from rocketmq_cli.main import _guarded, main
 from rocketmq_cli.messages.follow import Follower, QueueSample, next_position
@@ -24,9 +27,12 @@ from rocketmq_client.download.contract import RangeChunk
 from rocketmq_client.errors import RangeLostError
 from rocketmq_client.loss import LossReason, lost_range
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import UnsupportedRequestError
+from rocketmq_wire.errors import BrokerError, UnsupportedRequestError
 from rocketmq_wire.model import Bounds, QueueId
+from rocketmq_wire.requests.topics import ListTopics
 from support.records import lay_out, make_messages
+from support.scripted_broker import ScriptedBroker
+from support.simulated_queue import SimulatedQueue
 
 WAIT_S = 30.0
 QUEUE = QueueId("orders", "broker-a", 0)
@@ -71,7 +77,12 @@ def following(
     with open_cluster(settings) as cluster:
         positions = ends_of(cluster, topic, index)
         with Follower(
-            cluster, topic, positions, index=index, scan_interval_s=0.05, reporter=reports.append
+            cluster,
+            lambda: [topic],
+            positions,
+            index=index,
+            scan_interval_s=0.05,
+            reporter=reports.append,
         ) as own:
             thread = threading.Thread(target=own.run, args=(Printer(args),), daemon=True)
             thread.start()
@@ -275,3 +286,123 @@ def test_a_loss_is_reported_with_the_command_that_continues_behind_it(
     assert "1 offset up to 34 is gone, " in reports
     assert advice in reports
     assert "failOnDataLoss" not in reports
+
+
+def test_several_topics_and_patterns_are_printed(
+    where: tuple[str, str], topic: str, produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"{topic[:60]}-{word}" for word in ("pay-in", "pay-out", "other")]
+    for name in names:
+        assert main(["topic", "create", name, "--queues", "1", *where]) == 0
+        assert produce(name.encode(), name, "-q", *where) == 0
+    capfd.readouterr()
+    assert main(["tail", f"{topic[:60]}-pay*", *where]) == 0
+    assert capfd.readouterr().out.split() == names[:2]
+    assert main(["tail", names[2], f"{topic[:60]}-pay-?n", *where]) == 0
+    assert sorted(capfd.readouterr().out.split()) == sorted([names[0], names[2]])
+    assert main(["tail", f"{topic[:60]}-nothing*", *where]) == EXIT_FAILED
+    assert "no topic matches" in capfd.readouterr().err
+
+
+def test_a_topic_that_a_pattern_selects_later_is_followed(
+    where: tuple[str, str], topic: str, produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Another topic that is gone meanwhile does not hold it up."""
+    stem = topic[:60]
+    reports: list[str] = []
+    args = parse(["tail", topic, "--count", "2"])
+    with open_cluster(settings_of(where)) as cluster:
+        positions = ends_of(cluster, topic, None)
+        find = partial(topics_of, cluster, [topic, f"{stem}-n?w"])
+        with Follower(
+            cluster, find, positions, scan_interval_s=0.05, reporter=reports.append
+        ) as follower:
+            thread = threading.Thread(target=follower.run, args=(Printer(args),), daemon=True)
+            thread.start()
+            assert main(["topic", "delete", topic, "--yes", *where]) == 0
+            until(lambda: any("is gone" in text for text in reports))
+            assert main(["topic", "create", f"{stem}-new", "--queues", "1", *where]) == 0
+            assert produce(b"one\ntwo\n", f"{stem}-new", "-q", *where) == 0
+            thread.join(WAIT_S)
+            assert not thread.is_alive(), reports
+    assert capfd.readouterr().out.splitlines()[-2:] == ["one", "two"]
+
+
+def test_a_pattern_is_followed_while_it_selects_no_topic(
+    where: tuple[str, str], produce: Produce, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (f"alone{where[0]}-{number}" for number in (1, 2))
+    reports: list[str] = []
+    args = parse(["tail", first, "--count", "1"])
+    assert main(["topic", "create", first, "--queues", "1", *where]) == 0
+    with open_cluster(settings_of(where)) as cluster:
+        find = partial(topics_of, cluster, [f"alone{where[0]}-*"])
+        positions = ends_of(cluster, first, None)
+        with Follower(
+            cluster, find, positions, scan_interval_s=0.05, reporter=reports.append
+        ) as follower:
+            thread = threading.Thread(target=follower.run, args=(Printer(args),), daemon=True)
+            thread.start()
+            assert main(["topic", "delete", first, "--yes", *where]) == 0
+            until(lambda: any("is gone" in text for text in reports))
+            assert main(["topic", "create", second, "--queues", "1", *where]) == 0
+            assert produce(b"one\n", second, "-q", *where) == 0
+            thread.join(WAIT_S)
+            assert not thread.is_alive(), reports
+    assert capfd.readouterr().out.splitlines()[-1:] == ["one"]
+
+
+def test_tags_joined_by_anything_but_bars_are_refused(
+    broker: Broker, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["tail", topic, "--name-server", broker.name_server, "--tags", "paid | new"]
+    assert main(words) == EXIT_USAGE
+    assert "--tags must join tags by ||: write 'paid || new'" in capsys.readouterr().err
+    assert main([*words[:-1], "paid &&"]) == EXIT_USAGE
+    assert "--tags must not have && or AND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", [("tail",), ("topic", "describe"), ("produce",)])
+def test_a_topic_whose_name_is_nearly_right_is_suggested(
+    verb: tuple[str, ...],
+    broker: Broker,
+    topic: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wrong = topic[:-1] + "x"
+    (tmp_path / "lines").write_text("a\n")
+    more = [str(tmp_path / "lines")] if verb == ("produce",) else []
+    assert main([*verb, wrong, *more, "--name-server", broker.name_server]) == EXIT_FAILED
+    assert f"Did you mean '{topic}'?" in capsys.readouterr().err
+
+
+def test_a_missing_topic_is_reported_to_an_account_that_may_not_list_topics(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with ScriptedBroker({QUEUE: SimulatedQueue(0, 15)}) as alone:
+        alone.script = lambda asked: (
+            BrokerError(16, "no right to list topics") if isinstance(asked, ListTopics) else None
+        )
+        assert main(["tail", "missing", "--name-server", alone.address]) == EXIT_FAILED
+    shown = capsys.readouterr().err
+    assert "[ROCKETMQ_TOPIC_NOT_FOUND]" in shown
+    assert "no right to list" not in shown
+
+
+@pytest.mark.parametrize("is_terminal", [True, False], ids=["terminal", "pipe"])
+def test_a_terminal_gets_no_control_characters_of_messages(
+    is_terminal: bool,
+    topic: str,
+    where: tuple[str, str],
+    produce: Produce,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    body = b"\x1b]0;x\x07 \xc2\x9b31m \xff caf\xc3\xa9"
+    assert produce(body + b"\n", topic, "-q", *where) == 0
+    capfdbinary.readouterr()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    assert main(["tail", topic, "--from", "earliest", "--count", "1", *where]) == 0
+    escaped = b"\\x1b]0;x\\x07 \\x9b31m \xff caf\xc3\xa9"
+    assert capfdbinary.readouterr().out == (escaped if is_terminal else body) + b"\n"

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -96,7 +97,8 @@ class Terminal(io.StringIO):
 def shown_by(line: Callable[[], CountLine], is_seen: bool, monkeypatch: pytest.MonkeyPatch) -> str:
     """What a line of progress writes in a second of work, ten steps of it."""
     clock = [0.0]
-    monkeypatch.setattr("rocketmq_cli.terminal.progress.time.monotonic", lambda: clock[0])
+    time = SimpleNamespace(monotonic=lambda: clock[0])
+    monkeypatch.setattr("rocketmq_cli.terminal.progress.time", time)
     error = Terminal() if is_seen else io.StringIO()
     monkeypatch.setattr(sys, "stderr", error)
     plural = line()
@@ -151,13 +153,17 @@ def test_a_table_without_rows_is_its_titles() -> None:
 
 
 def test_times_are_utc_and_no_time_is_a_dash() -> None:
+    assert cell_text("a\x1b]0;b\x07\x9bc\td") == "a\\x1b]0;b\\x07\\x9bc\td"
+    assert cell_text(["a\x7f", "b"]) == "a\\x7f, b"
+    assert cell_text({"a": "\r"}) == "a=\\x0d"
     assert cell_text(moment(1_700_000_000_123)) == "2023-11-14 22:13:20.123Z"
     assert cell_text(moment(0)) == "-"
+    assert cell_text(moment(2**62)) == "9999-12-31 23:59:59.999Z"
 
 
 def _args(**values: str | bool | None) -> Namespace:
     names = ("name_server", "endpoints", "tls", "tls_no_verify", "tls_ca_file", "tls_cert_file")
-    unset = dict.fromkeys((*names, "tls_key_file", "tls_server_name"))
+    unset = dict.fromkeys((*names, "profile", "tls_key_file", "tls_server_name"))
     return Namespace(**{**unset, **values})
 
 
@@ -171,13 +177,36 @@ def test_name_servers_come_from_the_option_before_the_environment(
     assert (settings.endpoints, settings.name_servers) == ("d:4", ())
 
 
-@pytest.mark.parametrize("address", ["", "no-port", "host:99999"])
+def test_a_name_server_without_a_port_has_rocketmqs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    found = connection_settings(_args(name_server="a; 10.0.0.7,b:1;[::1]"))
+    assert found.name_servers == ("a:9876", "10.0.0.7:9876", "b:1", "[::1]:9876")
+    lookup = "http://c/nsaddr"
+    assert connection_settings(_args(name_server=lookup)).name_servers == (lookup,)
+
+
+@pytest.mark.parametrize("address", ["", "host:nine", "host:99999"])
 def test_an_address_that_cannot_be_used_is_refused(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     with pytest.raises(UsageError):
         connection_settings(_args(name_server=address))
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["tail", "orders"], "did you mean --count 3?"),
+        (["dlq", "replay", "g"], "did you mean --limit 3?"),
+        (["cluster"], "give HOST:PORT"),
+    ],
+)
+def test_a_number_is_no_address(
+    words: list[str], advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "-n", "3"]) == EXIT_USAGE
+    assert f"3 is no address; {advice}" in capsys.readouterr().err
 
 
 def test_a_command_without_a_cluster_says_what_to_give(
@@ -243,7 +272,7 @@ def test_every_verb_s_help_has_examples_that_are_right(
 
 @pytest.mark.parametrize(
     "path",
-    [path for path in LEAVES if path[0] not in {"demo", "ui", "serve"}],
+    [path for path in LEAVES if path[0] not in {"demo", "ui", "serve", "completion"}],
     ids=" ".join,
 )
 def test_every_verb_with_output_has_json(path: tuple[str, ...]) -> None:
@@ -305,16 +334,86 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"rmq {importlib.metadata.version('pyspark-rocketmq')}\n"
 
 
-def test_help_imports_no_verb() -> None:
+def test_help_imports_nothing_that_delays_it() -> None:
+    """Each of these takes longer than the help itself."""
     code = (
         "import sys\n"
-        "from rocketmq_cli.arguments import VERBS, parse\n"
-        "try:\n    parse(['--help'])\nexcept SystemExit:\n    pass\n"
-        "print([verb for verb in VERBS if f'rocketmq_cli.commands.{verb}' in sys.modules])"
+        "from rocketmq_cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(*sorted(sys.modules))"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines()[-1] == "[]"
-    assert "fsck" in ended.stdout
+    # Without `site`, which imports what the environment adds.
+    words = [sys.executable, "-S", "-c", code]
+    ended = subprocess.run(
+        words, capture_output=True, text=True, check=True, env={"PYTHONPATH": "connector"}
+    )
+    *shown, modules = ended.stdout.splitlines()
+    for verb, summary in VERBS.items():
+        assert any(line.split() == [verb, *summary.split()] for line in shown), verb
+    imported = set(modules.split())
+    ours = {name for name in imported if name.partition(".")[0] == "rocketmq_cli"}
+    assert ours == {f"rocketmq_cli{name}" for name in ("", ".main", ".arguments", ".usage")}
+    slow = {
+        "shutil",
+        "difflib",
+        "datetime",
+        "json",
+        "rocketmq_wire",
+        "pyarrow",
+        "importlib.metadata",
+    }
+    assert not slow & imported
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_the_help_of_a_verb_fits_on_a_screen(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["help", *path])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"usage: rmq {' '.join(path)}")
+    assert len(lines) <= 40
+    assert all("--name-server" not in line for line in lines[: lines.index("") + 1])
+
+
+@pytest.mark.parametrize("path", [path for path in LEAVES if path[0] != "fsck"], ids=" ".join)
+def test_the_connection_of_a_verb_stands_behind_its_own_options_in_a_line_each(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*path, "--help"])
+    own, title, connection = capsys.readouterr().out.partition("\nconnection")
+    assert "--tls" not in own
+    for line in connection.partition("\n\n")[0].splitlines()[1:] if title else ():
+        assert line.startswith("  -"), line
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["tail"], "rmq tail: the following arguments are required: TOPIC. See rmq tail --help."),
+        (["produce"], "required: TOPIC. See rmq produce --help."),
+        (["tail", "t", "--count", "x"], "invalid int value: 'x'. See rmq tail --help."),
+        (["topic", "lst"], "Did you mean 'list'? See rmq topic --help."),
+        (["tail", "orders", "--form", "3"], "--form 3. Did you mean '--format' or '--from'?"),
+        (["tail", "orders", "--limit", "3"], "Did you mean '--count'?"),
+        (["group", "reset", "g"], "Did you mean 'reset-offsets'?"),
+        (["help", "tial"], "Did you mean 'tail'?"),
+        (["--vers"], "--vers"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_one_line(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == EXIT_USAGE
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert text in said
 
 
 @pytest.mark.parametrize(
@@ -372,11 +471,12 @@ def test_records_are_a_table_for_people_and_lines_of_json_for_programs(
 
 def test_lines_are_paced_without_losing_any(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("rocketmq_cli.commands.produce.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(
-        "rocketmq_cli.commands.produce.time.sleep",
-        lambda seconds: clock.__setitem__(0, clock[0] + seconds),
-    )
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    time = SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep)
+    monkeypatch.setattr("rocketmq_cli.commands.produce.time", time)
     lines = [b"%d" % number for number in range(250)]
     parts = list(paced([lines[:180], lines[180:]], rate=100))
     assert [line for part in parts for line in part] == lines

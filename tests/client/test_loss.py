@@ -80,6 +80,12 @@ def test_the_log_has_no_time_for_a_first_message_that_is_gone():
     assert read_answers(QUEUE, *bounds, served, away) is away
 
 
+def test_a_busy_brokers_refusal_is_no_empty_queue():
+    served = RouteReply(Route((QueueSet("broker-a", 4, 4, 6),), ()))
+    busy = broker_error(2, "[TIMEOUT_CLEAN_QUEUE] busy")
+    assert read_answers(QUEUE, OffsetReply(0), busy, served, OffsetReply(5)) is busy
+
+
 def test_a_queue_that_ends_below_what_was_read_is_truncated_at_once():
     bounds = Bounds(0, 60)
     assert judged(DoubtKind.ILLEGAL, bounds) == lost_range(
@@ -95,11 +101,20 @@ def test_a_replicas_bounds_prove_nothing_until_the_outage_is_over(there):
     assert judged(DoubtKind.ILLEGAL, bounds, is_overdue=True) is not None
 
 
-def test_a_queue_that_ends_within_what_is_missing_may_lag_until_the_outage_is_over():
+def test_a_master_that_ends_within_what_is_missing_has_lost_it():
     bounds = Bounds(0, 120)
-    assert judged(DoubtKind.ILLEGAL, bounds, start=130, first=110) is None
-    late = judged(DoubtKind.SHORT, bounds, start=120, first=110, is_overdue=True)
+    gone = lost_range(LossReason.TRUNCATED, QUEUE, 120, 200, bounds)
+    assert judged(DoubtKind.SHORT, bounds, start=120, first=110) == gone
+    assert judged(DoubtKind.ILLEGAL, bounds, start=130, first=110) == gone
+
+
+def test_a_replica_that_acts_as_master_may_lag_until_the_outage_is_over():
+    bounds, acting = Bounds(0, 120), Standing.PROVISIONAL
+    assert judged(DoubtKind.SHORT, bounds, start=120, first=110, standing=acting) is None
+    late = judged(DoubtKind.SHORT, bounds, start=120, first=110, standing=acting, is_overdue=True)
     assert late == lost_range(LossReason.TRUNCATED, QUEUE, 120, 200, bounds)
+    # No replica lacks offsets that were read.
+    assert judged(DoubtKind.ILLEGAL, Bounds(0, 60), standing=acting) is not None
 
 
 def test_zero_bounds_beside_a_missing_route_are_a_deletion():

@@ -181,6 +181,17 @@ def test_work_is_done_until_it_succeeds_and_the_outage_is_logged_once(
     ]
 
 
+def test_a_long_outage_is_logged_again_each_half_minute(
+    clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def work() -> None:
+        raise AWAY
+
+    with pytest.raises(type(AWAY)):
+        Retry(retry_schedules.TASK.within(70_000), clock.clock, log=_LOG).call(work)
+    assert caplog.messages == [f"asking again for up to {left} s: {AWAY}" for left in (70, 40, 10)]
+
+
 def test_work_that_keeps_failing_raises_its_own_error_whatever_it_was_judged_to_be(
     clock: FakeClock,
 ) -> None:

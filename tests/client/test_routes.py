@@ -44,7 +44,10 @@ def test_hosts_and_addresses_are_mapped():
 
 def test_a_broker_missing_from_a_known_topics_route_is_only_unavailable():
     route = Route((QueueSet("broker-b", 4, 4, 6),), ())
-    assert standing_of(QUEUE, route) is Standing.SERVED
+    assert standing_of(QUEUE, route) is Standing.PROVISIONAL
+    assert standing_of(QUEUE, Route((QueueSet("broker-a", 4, 4, 6),), ())) is Standing.SERVED
+    acting = Route((QueueSet("broker-a", 4, 4, 4),), ())
+    assert standing_of(QUEUE, acting) is Standing.PROVISIONAL
     assert standing_of(QUEUE, None) is Standing.TOPIC_GONE
     shrunk = Route((QueueSet("broker-a", 3, 8, 6),), ())
     assert standing_of(QUEUE, shrunk) is Standing.QUEUE_GONE

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.accounting.sink_files import read_rows
+from documents.blocks import blocks_of
 from rocketmq_broker import Broker
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -283,6 +284,38 @@ def check_lag(submit: Submit, where: tuple[str, ...], topic: str, group: str, ou
     table = pq.read_table(output)
     assert sum(table["messages"].to_pylist()) == ORDERS
     assert table.num_rows == 8
+
+
+def test_the_page_on_deploying_submits_its_job(
+    standalone: StandaloneCluster,
+    package: Path,
+    python: Path,
+    broker: Broker,
+    cluster: Cluster,
+    tmp_path: Path,
+) -> None:
+    """With its own commands, by executors that do not have the package."""
+    produce(cluster, "orders")
+    page = blocks_of((ROOT / "docs" / "deploying.md").read_text(encoding="utf-8"))
+    needed = ("cat > /tmp/count_orders.py", "--master spark://master:7077")
+    (write,), (submit,) = ([b.text for b in page if words in b.text] for words in needed)
+    text = (write + submit).replace("/tmp/", f"{tmp_path}/")
+    text = text.replace("spark://master:7077", standalone.master)
+    ended = subprocess.run(
+        ["bash", "-euc", text.replace("127.0.0.1:9876", broker.name_server)],
+        cwd=package.parent,
+        env={
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYSPARK_PYTHON": str(python),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert f"{ORDERS} orders" in ended.stdout.splitlines(), ended.stderr
 
 
 STANDALONE = pytest.mark.parametrize("start", ["standalone"], indirect=True)

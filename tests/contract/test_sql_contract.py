@@ -67,7 +67,7 @@ def test_expressions_select_at_the_broker_and_cover_the_range(transport):
 
 def test_a_broker_that_does_not_filter_by_properties_says_so(transport):
     sql = Subscription("n = 1", "SQL92")
-    refused = r"^\[ROCKETMQ_UNSUPPORTED\.SQL92\] .*enablePropertyFilter=true"
+    refused = r"^\[ROCKETMQ_UNSUPPORTED\.SQL92\] .*enablePropertyFilter=true .*property_filter"
     with (
         started(allows_sql=False) as broker,
         open_cluster(settings_of(broker, transport)) as cluster,

@@ -1,5 +1,6 @@
-"""The page of errors has every class that our sources can give, and no other; and the test that it
-names beside a class expects that very class: in an assertion or in what an exception must match.
+"""The page of errors has every class that our sources can give, and no other; and the test that
+`error_tests` names for a class expects that very class: in an assertion or in what an exception
+must match.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from documents.error_tests import EXPECTED_BY
 from pyspark_rocketmq.errors import DataLossError
 from rocketmq_client.errors import RangeLostError
 from rocketmq_client.loss import LossReason, lost_range
@@ -19,7 +21,10 @@ from rocketmq_wire.model import QueueId
 ROOT = Path(__file__).parents[2]
 SOURCES = [*(ROOT / "connector").rglob("*.py"), *(ROOT / "broker_sim").rglob("*.py")]
 PAGE = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
-ROWS = re.findall(r"^\| `ROCKETMQ_([\w.]+)` \|.*\| `(tests/[\w/]+\.py)::(\w+)` \|$", PAGE, re.M)
+# Heading, cause, remedy.
+SECTION = re.compile(r"^### `ROCKETMQ_([\w.]+)`\n\n.+\n\n\*\*What to do:\*\* .+\n", re.M)
+CLASSES = SECTION.findall(PAGE)
+TESTS = [(code, path, name) for path, by in EXPECTED_BY.items() for code, name in by.items()]
 # Errors whose class is an argument, with the index of that argument.
 KINDS = {
     "OptionError": ("OPTION", 2),
@@ -42,11 +47,12 @@ def test_the_page_has_every_class_of_the_sources_and_no_other() -> None:
     assert "[ROCKETMQ_BROKER.CODE_{" in (
         ROOT / "connector" / "rocketmq_wire" / "errors.py"
     ).read_text("utf-8")
-    assert {code for code, _, _ in ROWS} == found | {"BROKER.CODE_n"}
+    assert set(CLASSES) == found | {"BROKER.CODE_n"}
 
 
-def test_every_row_of_the_page_names_a_test() -> None:
-    assert len(ROWS) == len(re.findall(r"^\| `ROCKETMQ_", PAGE, re.M))
+def test_every_class_has_its_cause_its_remedy_and_its_test() -> None:
+    assert re.findall(r"^### `ROCKETMQ_([\w.]+)`$", PAGE, re.M) == CLASSES
+    assert sorted(CLASSES) == sorted(code for code, _, _ in TESTS)
 
 
 @pytest.mark.parametrize("reason", LossReason)
@@ -56,8 +62,8 @@ def test_a_loss_has_one_class_with_and_without_spark(reason: LossReason) -> None
         assert str(error).startswith(f"[ROCKETMQ_DATA_LOSS.{reason.value}] ")
 
 
-@pytest.mark.parametrize(("code", "path", "name"), ROWS, ids=[code for code, _, _ in ROWS])
-def test_the_test_beside_a_class_expects_that_class(code: str, path: str, name: str) -> None:
+@pytest.mark.parametrize(("code", "path", "name"), TESTS, ids=[code for code, _, _ in TESTS])
+def test_the_test_of_a_class_expects_that_class(code: str, path: str, name: str) -> None:
     tree = ast.parse((ROOT / path).read_text("utf-8"))
     functions = {node.name: node for node in tree.body if isinstance(node, Function)}
     assert expects(functions[name], functions, code), f"{path}::{name} does not expect {code}"

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from documents.blocks import Block, blocks_of
+from documents.blocks import Block, blocks_of, matches
 from rocketmq_broker import Broker
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-SHELL_TIMEOUT_S = 120
+SHELL_TIMEOUT_S = 240
 RUN = ("python", "sh", "sql")
 LINKS = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]+)?\)")
 
@@ -40,15 +42,19 @@ def test_a_page_runs_from_top_to_bottom(
         for block in runnable(page):
             text = meant_here(block.text, broker, tmp_path)
             where = f"{page.name}:{block.line}"
-            if block.language == "sh":
-                run_shell(text, where, broker, tmp_path)
-            elif block.language == "sql":
-                for statement in filter(str.strip, text.split(";\n")):
-                    spark.sql(statement).collect()
-            else:
-                # As wide as the page: errors name its lines.
-                code = compile("\n" * block.line + text, str(page), "exec")
-                exec(code, names)
+            printed = io.StringIO()
+            with redirect_stdout(printed), redirect_stderr(printed):
+                if block.language == "sh":
+                    print(run_shell(text, where, broker, tmp_path))
+                elif block.language == "sql":
+                    run_sql(text, spark)
+                else:
+                    # As wide as the page: errors name its lines.
+                    code = compile("\n" * block.line + text, str(page), "exec")
+                    exec(code, names)
+            if block.output is not None:
+                stated = meant_here(block.output, broker, tmp_path)
+                assert matches(stated, printed.getvalue()), f"{where}\n{printed.getvalue()}"
     finally:
         for query in spark.streams.active:
             query.stop()
@@ -63,20 +69,31 @@ def meant_here(text: str, broker: Broker, folder: Path) -> str:
     return text.replace("/tmp/", f"{folder}/")
 
 
-def run_shell(text: str, where: str, broker: Broker, folder: Path) -> None:
+def run_sql(text: str, spark: SparkSession) -> None:
+    for statement in filter(str.strip, text.split(";\n")):
+        rows = spark.sql(statement)
+        if rows.columns:
+            rows.show(truncate=False)
+
+
+def run_shell(text: str, where: str, broker: Broker, folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "NAMESRV_ADDR": broker.name_server}
+    # Where these are set pytest prints its summary in full.
+    kept = {k: v for k, v in os.environ.items() if k not in ("CI", "BUILD_NUMBER")}
+    environment = {**kept, "PATH": path, "NAMESRV_ADDR": broker.name_server}
     ended = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=SHELL_TIMEOUT_S,
         check=False,
     )
-    assert ended.returncode == 0, f"{where}\n{ended.stdout}\n{ended.stderr}"
+    assert ended.returncode == 0, f"{where}\n{ended.stdout}"
+    return ended.stdout.rstrip("\n")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -96,6 +113,8 @@ def wrong_with(block: Block) -> str | None:
         json.loads(block.text)
     elif block.language not in RUN and block.why_not is None:
         return f"{block.language or 'no language'}: neither run nor with a reason why not"
+    if block.output is not None and block.why_not is not None:
+        return "its output cannot be compared, as it does not run"
     for path in re.findall(r"tests/[\w/]+(?:\.py)?", block.why_not or ""):
         if not (ROOT / path).exists():
             return f"there is no {path}"
@@ -142,3 +161,24 @@ def test_blocks_are_found_with_their_remarks() -> None:
     assert (third.text, third.why_not) == ("ls\n", "why")
     with pytest.raises(ValueError, match="line 1"):
         blocks_of("```python\nx\n")
+
+
+def test_an_output_belongs_to_the_block_before_it() -> None:
+    page = "```sh\nls\n```\n\n<!-- output -->\n```text\nfile\n```\n"
+    (block,) = blocks_of(page)
+    assert (block.text, block.output) == ("ls\n", "file\n")
+
+
+@pytest.mark.parametrize(
+    ("stated", "is_right"),
+    [
+        ("2 rows\ntook 13 ms\n", True),
+        ("2 rows\ntook ... ms\n", True),
+        ("...\ntook 13 ms\n", True),
+        ("2 rows\n", False),
+        ("3 rows\n...\n", False),
+        ("took ... ms\n", False),
+    ],
+)
+def test_a_stated_output_is_compared(stated: str, is_right: bool) -> None:
+    assert matches(stated, "2 rows  \ntook 13 ms\n\n") is is_right

@@ -137,9 +137,8 @@ def test_the_fixtures_are_listed_with_what_they_are_for(run) -> None:
 @pytest.mark.timeout(300)
 def test_the_documented_tests_pass_with_a_spark_of_their_own(pytester: pytest.Pytester) -> None:
     page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
-    (source,) = (
-        block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "def test_" in block
-    )
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    source = "\n".join(block for block in blocks if block.startswith("def test_"))
     source += """
 def test_the_session_is_the_plugins_own(spark_rocketmq):
     assert spark_rocketmq.sparkContext.appName == "pytest-rocketmq"
@@ -148,7 +147,7 @@ def test_the_session_is_the_plugins_own(spark_rocketmq):
 """
     pytester.makepyfile(source)
     # In a process of its own, which has no session yet, as other projects' tests have none.
-    pytester.runpytest_subprocess(*QUIET, timeout=240).assert_outcomes(passed=4)
+    pytester.runpytest_subprocess(*QUIET, timeout=240).assert_outcomes(passed=5)
 
 
 @pytest.mark.slow

@@ -63,6 +63,26 @@ def test_topics_are_made_changed_described_and_deleted(rmq: Rmq, topic: str) -> 
     assert {"topic": topic} not in rmq("topic", "list", "--json")
 
 
+def test_brokers_and_topics_are_shown_with_versions_and_rates(
+    rmq: Rmq, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In its first second a broker has no rates and answers with an error.
+    until(lambda: bool(_rows(rmq, "cluster")))
+    masters = [row for row in rmq("cluster", "--json") if row["role"] == "master"]
+    assert masters
+    for row in masters:
+        assert str(row["version"])[:2] in ("4.", "5.")
+    until(lambda: all(isinstance(row["writeRate"], float) for row in rmq("cluster", "--json")))
+    rmq("topic", "create", topic, "--queues", "4")
+    monkeypatch.setattr(sys, "stdin", Input(b"a:1\nb:2\na:3\n"))
+    rmq("produce", topic, "--key-separator", ":", "--group-key", "%k", "-q")
+    until(lambda: len(rmq("tail", topic, "--json")) == 3)
+    rows = rmq("tail", topic, "--json")
+    assert len({row["queue"] for row in rows if row["keys"] == "a"}) == 1
+    (long,) = [row for row in rmq("topic", "list", "--long", "--json") if row["topic"] == topic]
+    assert long["messages"] == 3
+
+
 def test_what_is_produced_is_tailed_and_found(
     rmq: Rmq, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,18 +95,20 @@ def test_what_is_produced_is_tailed_and_found(
     rows = rmq("tail", topic, "--json")
     assert [(row["body"], row["keys"]) for row in rows] == [(r["body"], r["keys"]) for r in lines]
     assert rows[7]["properties"]["colour"] == "röd"  # type: ignore[index]
-    until(lambda: len(_found(rmq, topic, "--key", "k7")) == 1)
-    (by_key,) = _found(rmq, topic, "--key", "k7")
-    (by_id,) = _found(rmq, topic, "--id", str(by_key["id"]))
-    (by_offset,) = _found(rmq, topic, "--queue", "0", "--offset", "7")
-    (by_offset_id,) = _found(rmq, topic, "--id", str(by_key["offsetId"]))
+    get = ("message", "get", topic)
+    until(lambda: len(_rows(rmq, *get, "--key", "k7")) == 1)
+    (by_key,) = _rows(rmq, *get, "--key", "k7")
+    (by_id,) = _rows(rmq, *get, "--id", str(by_key["id"]))
+    (by_offset,) = _rows(rmq, *get, "--queue", "0", "--offset", "7")
+    (by_offset_id,) = _rows(rmq, *get, "--id", str(by_key["offsetId"]))
     assert by_key == by_id == by_offset == by_offset_id
     assert (by_key["body"], by_key["offset"]) == ("body 7", 7)
 
 
-def _found(rmq: Rmq, topic: str, *words: str) -> list[dict[str, object]]:
+def _rows(rmq: Rmq, *words: str) -> list[dict[str, object]]:
+    """What a command lists; nothing if it fails."""
     try:
-        return rmq("message", "get", topic, *words, "--json")
+        return rmq(*words, "--json")
     except AssertionError:
         return []
 
@@ -117,7 +139,7 @@ def test_tail_selects_by_tags_and_by_time_and_a_group_is_moved_to_a_time(
     until(lambda: time.time_ns() // 1_000_000 > began_ms)
     put(topic, {"body": "late", "tags": "b"}, {"body": "later", "tags": "c"})
     until(lambda: len(rmq("tail", topic, "--json")) == 3)
-    stored = str(rmq("tail", topic, "--json")[1]["storeTimestamp"])
+    stored = str(rmq("tail", topic, "--json")[1]["stored"])
     moment = datetime.fromisoformat(stored.replace("Z", "+00:00"))
     milliseconds = str(round(moment.timestamp() * 1_000))
     assert bodies(rmq("tail", topic, "--tags", "a || c", "--json")) == ["early", "later"]
@@ -162,7 +184,7 @@ def test_follow_goes_on_through_new_queues_and_a_new_topic(
         put(topic, {"body": "second"})
         assert follower.stdout.readline() == "second\n"
         rmq("topic", "alter", topic, "--queues", "2")
-        put(topic, {"body": "third", "queueId": 1})
+        put(topic, {"body": "third", "queue": 1})
         assert follower.stdout.readline() == "third\n"
         rmq("topic", "delete", topic, "--yes")
         while "is gone" not in follower.stderr.readline():
@@ -203,10 +225,10 @@ def test_dead_letters_go_back_to_their_topic(
     dead_letter = {"body": "late", "properties": {"RETRY_TOPIC": topic, "RECONSUME_TIME": "16"}}
     monkeypatch.setattr(sys, "stdin", Input(json.dumps(dead_letter).encode()))
     rmq("produce", f"%DLQ%{group}", "--json", "-q")
-    until(lambda: [row["waiting"] for row in rmq("dlq", "list", group, "--json")] == [1])
+    until(lambda: [row["notReplayed"] for row in rmq("dlq", "list", group, "--json")] == [1])
     rmq("dlq", "replay", group, "--execute")
     until(lambda: [row["body"] for row in rmq("tail", topic, "--json")] == ["late"])
-    assert rmq("dlq", "list", group, "--json")[0]["waiting"] == 0
+    assert rmq("dlq", "list", group, "--json")[0]["notReplayed"] == 0
 
 
 def test_check_and_bench_work(rmq: Rmq, loader: Loader, topic: str) -> None:

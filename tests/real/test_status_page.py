@@ -61,9 +61,16 @@ def test_pages_and_metrics_tell_what_the_cluster_has(
     if not broker.is_4:
         sample = seen(page, lambda sample: sample.lag(group) == behind)
         assert sample.groups[group].keys() == set(queues)
-        assert f'<td class="number">{behind}</td>' in get(page, f"topics/{topic}")[1]
+        assert f'data-title="lag">{behind}</td>' in get(page, f"topics/{topic}")[1]
+        assert sample.seconds_behind(group) is not None
         assert get(page, f"groups/{group}")[0] == 200
     assert sample.problems == ()
+    for each in sample.brokers:
+        assert each.log_bytes, each.runtime
+        assert each.disk_used is not None, each.runtime
+        # Brokers of 4.9 know the time of the oldest message only in a longer log.
+        assert each.oldest_ms or broker.is_4, each.runtime
+    assert {seen.retention_hours for seen in sample.brokers} == {"72"}
     assert get(page, "health") == (200, "ok\n")
     for path in ("", "topics", "groups", f"topics/{topic}"):
         code, text = get(page, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 
 import pytest
 from hypothesis import given
@@ -176,3 +177,10 @@ def test_keys_that_no_header_can_carry_are_refused_without_being_shown(bad: str)
     with pytest.raises(ValueError, match="secret_key must be printable") as refused:
         Credentials("ak", bad)
     assert not bad or bad not in str(refused.value)
+
+
+def test_an_endless_signature_is_refused_at_once() -> None:
+    began = time.process_time()
+    for _ in range(20):
+        assert call_signature({"authorization": "MQv2-HMAC-SHA1 " + "a" * 100_000}) is None
+    assert time.process_time() - began < 1

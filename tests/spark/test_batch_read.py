@@ -67,6 +67,8 @@ def test_starts_and_ends_by_number(loader: Loader, topic: str, read: Read) -> No
     ends = json.dumps({topic: {"0": 20, "1": -1}})
     frame = read(startingOffsets=starts, endingOffsets=ends)
     assert ranges(frame) == {0: (10, 19, 10), 1: (0, 49, 50)}
+    with pytest.raises(PySparkException, match=r"'endingOffsets' ends .* at 5, before its start"):
+        read(startingOffsets=starts, endingOffsets=json.dumps({topic: {"0": 5, "1": -1}})).count()
 
 
 def test_starts_and_ends_by_time(loader: Loader, topic: str, read: Read) -> None:
@@ -99,6 +101,8 @@ def test_starts_at_the_committed_offsets_of_a_group(loader: Loader, topic: str, 
     assert ranges(read(group=group, startingOffsets="group:error", assign=_only(topic, 0))) == {
         0: (30, 49, 20)
     }
+    with pytest.raises(PySparkException, match=rf"NO_PROGRESS.*Did you mean '{group}'\?"):
+        read(group=f"{group}x", startingOffsets="group:error").count()
 
 
 def _only(topic: str, *indexes: int) -> str:
@@ -110,7 +114,11 @@ def test_assigned_queues_and_patterns(loader: Loader, topic: str, read: Read) ->
     others = loader.create(f"{topic}-more", 1)
     for queue in [*queues, *others]:
         loader.put(queue, 5)
-    assert rows_of(read(assign=_only(topic, 0, 2, 9))) == loader.rows(queues[0], queues[2])
+    assert rows_of(read(assign=_only(topic, 0, 2))) == loader.rows(queues[0], queues[2])
+    with pytest.raises(PySparkException, match=r"OPTION.UNKNOWN_QUEUE\] option 'assign'.*queue=9"):
+        read(assign=_only(topic, 0, 9)).count()
+    with pytest.raises(PySparkException, match=rf"TOPIC_NOT_FOUND.*Did you mean '{topic}'"):
+        read(assign=_only(f"{topic}x", 0)).count()
     assert rows_of(read(subscribePattern=f"{topic}.*")) == loader.rows(*queues, *others)
 
 

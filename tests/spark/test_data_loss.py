@@ -85,6 +85,31 @@ def test_a_topic_recreated_and_refilled_beyond_the_checkpoint(
     assert queries.available().rows == loader.rows(*queues, start=25)
 
 
+@pytest.mark.parametrize("count", [60, 12])
+def test_a_topic_recreated_between_two_batches_of_available_now(
+    loader: Loader, topic: str, queries: Queries, count: int
+) -> None:
+    (queue,) = loader.create(topic, 1)
+    loader.put(queue, 50)
+    old = loader.rows(queue, end=10)
+
+    class Recreating(Batches):
+        def __call__(self, frame: DataFrame, batch_id: int) -> None:
+            super().__call__(frame, batch_id)
+            if batch_id == 0:
+                loader.cluster.delete_topic(topic)
+                loader.sent.clear()
+                loader.create(topic, 1)
+                loader.put(queue, count)
+
+    batches = Recreating()
+    began = time.monotonic()
+    with pytest.raises(PySparkException, match=r"TOPIC_RECREATED\].*Set .* continue from 0\."):
+        queries.run(batches, startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    assert batches.rows == old
+    assert time.monotonic() - began < 45, "it waited for messages that cannot come"
+
+
 def test_a_topic_with_fewer_queues(loader: Loader, topic: str, queries: Queries) -> None:
     queues = loader.create(topic, 2)
     loader.put(queues[1], 10)

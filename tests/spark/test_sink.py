@@ -104,7 +104,7 @@ def test_delayed_rows_come_later_than_those_behind_them(
         ("'x' body, 1 messageGroup", {}, "'messageGroup' must be string, not int"),
         ("'a' tags", {}, "column 'body' is missing"),
         ("'x' body", {"topic": "a,b"}, "must name one topic"),
-        ("'x' body", {"pullBatchSize": "32"}, "no meaning in a sink query"),
+        ("'x' body", {"pullBatchSize": "32"}, "no meaning in a write"),
         ("'x' body", {"sendBack": "true"}, "needs the option 'group'"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ EXPORTED = {
     "DefaultSource",
     "GroupInUseError",
     "Lag",
+    "LagChart",
     "LagListener",
     "OffsetCommitListener",
     "OptionError",
@@ -36,13 +38,18 @@ EXPORTED = {
     "measure_group_lag",
     "measure_lag",
     "pin_offsets",
+    "restore_session",
     "show_progress",
 }
 
 
 def test_the_door_exports_what_people_use_and_shows_it() -> None:
     assert set(pyspark_rocketmq.__all__) == EXPORTED
-    assert set(dir(pyspark_rocketmq)) == EXPORTED
+    assert set(dir(pyspark_rocketmq)) == EXPORTED | {"__version__"}
+
+
+def test_the_version_is_the_installed_one() -> None:
+    assert pyspark_rocketmq.__version__ == importlib.metadata.version("pyspark-rocketmq")
 
 
 @pytest.mark.parametrize("name", sorted(EXPORTED))

@@ -39,7 +39,7 @@ ERRORS = [
     DiscoveryDiedError("ValueError('x')"),
     CheckpointError("is damaged", "{}"),
     SinkSchemaError("column 'body' is missing"),
-    SinkRowError(3, "row 4 (the first is 0)", "has no body"),
+    SinkRowError(3, "row 4 (counted from 0)", "has no body"),
     NothingWrittenError(),
     UnfinishedTransactionError("query", 7, 2, "the broker refused"),
     DecisionsAwayError("decisions", ("broker-a",)),
@@ -81,3 +81,8 @@ def test_every_error_class_is_in_the_errors_module_and_its_tree() -> None:
     assert {name for name, _ in defined} == {"errors.py"}
     tree = ast.get_docstring(ast.parse((package / "errors.py").read_text())) or ""
     assert not [name for _, name in defined if name not in tree]
+
+
+def test_a_deleted_topic_that_was_read_to_its_end_lost_nothing() -> None:
+    loss = Loss(LossReason.TOPIC_DELETED, QueueId("t", "b", 0), 5, None, None, 0)
+    assert "no longer exists, all known messages were read." in str(DataLossError(loss))

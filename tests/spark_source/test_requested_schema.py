@@ -33,3 +33,8 @@ def test_a_column_like_no_other_is_refused_with_all_there_are() -> None:
     schema = StructType([StructField("xyzzy", BinaryType())])
     with pytest.raises(SchemaError, match=r"known are topic, .*\. Name in \.schema"):
         read_schema(schema)
+
+
+def test_a_body_as_text_is_refused_with_the_cast() -> None:
+    with pytest.raises(SchemaError, match=r"'body' is binary .*CAST\(body AS STRING\)"):
+        read_schema(StructType().add("body", "string"))

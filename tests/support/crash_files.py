@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
 from rocketmq_broker.storage.disk.files import File
 from rocketmq_broker.storage.errors import MissingFileError, StorageError, StoreLockedError
@@ -81,6 +82,9 @@ class _Inode:
         self.size = size
 
 
+F = TypeVar("F", bound="CrashFiles")
+
+
 class CrashFiles:
     """A root directory on a disk that can lose power."""
 
@@ -94,7 +98,7 @@ class CrashFiles:
         self.base: State = ()
 
     @classmethod
-    def of(cls, state: State) -> CrashFiles:
+    def of(cls: type[F], state: State) -> F:
         """A disk as a crash left it, with an empty journal."""
         files = cls()
         for name, content in state:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.parser
+import os
 import subprocess
 import sys
 import tarfile
@@ -12,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = ("connector", "broker_sim")
 # What a checkout holds for itself only.
-NOT_SHIPPED = (".ci", ".gitignore", ".gitattributes", "pyproject.toml")
+NOT_SHIPPED = (".ci", ".github", ".gitignore", ".gitattributes", "pyproject.toml")
 
 
 def tracked_files() -> set[str]:
@@ -50,6 +51,9 @@ def wheel_problems(wheel: Path, tracked: set[str]) -> list[str]:
     for field in ("Name", "Version", "Summary", "Requires-Python", "License-Expression"):
         if not metadata[field]:
             problems.append(f"the metadata has no {field}")
+    home = os.environ.get("PROJECT_URL")
+    if home and f"Source, {home}" not in metadata.get_all("Project-URL", []):
+        problems.append(f"the metadata has no link to {home}")
     if not any(name.endswith("LICENSE") for name in names - shipped):
         problems.append("the wheel has no licence")
     return problems

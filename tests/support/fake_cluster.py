@@ -280,6 +280,9 @@ class FakeWatch:
         self.waits.append(timeout_ms)
         return False
 
+    def resolve_doubts(self, _beyond: Mapping[QueueId, int]) -> bool:
+        return False
+
     def set_queues(self, queues: tuple[QueueId, ...]) -> None:
         self.queues = queues
 

@@ -11,6 +11,7 @@ from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.session import ClientSession, Completed, Responder
 from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.signing import Credentials
 
 R = TypeVar("R", bound=Reply)
 
@@ -27,6 +28,7 @@ class RemotingPeer:
         *,
         receive_buffer_size: int | None = None,
         responder: Responder | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """`responder` answers what the broker asks; see `answer_next`."""
         host, _, port = address.rpartition(":")
@@ -35,7 +37,7 @@ class RemotingPeer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
         self.socket.settimeout(_TIMEOUT_SECONDS)
         self.socket.connect((host, int(port)))
-        self.session = ClientSession(responder=responder)
+        self.session = ClientSession(responder=responder, credentials=credentials)
 
     def __enter__(self) -> RemotingPeer:
         return self

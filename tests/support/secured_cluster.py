@@ -64,15 +64,19 @@ def add_guarded_broker(cluster: RealCluster, name: str = "broker-a") -> BrokerNo
         return cluster.add_broker(name, aclEnable="true")
     node = cluster.add_broker(name, **_AUTH)
     # Pulls and commits need Sub, to see where queues end and what was committed takes Get.
-    _grant(cluster, READER, f"Topic:{READABLE},Group:{READERS}", "Sub,Get")
-    _grant(cluster, WRITER, f"Topic:{READABLE}", "Pub")
+    grant(cluster, READER, f"Topic:{READABLE},Group:{READERS}", "Sub,Get")
+    grant(cluster, WRITER, f"Topic:{READABLE}", "Pub")
     return node
 
 
-def _grant(cluster: RealCluster, who: Credentials, resources: str, actions: str) -> None:
+def grant(
+    cluster: RealCluster, who: Credentials, resources: str, actions: str, *, is_new: bool = True
+) -> None:
+    """Give an account rights at a broker of 5.3, and make the account if it is new."""
     user = ("-u", who.access_key, "-p", who.secret_key, "-t", "Normal")
     rights = ("-s", f"User:{who.access_key}", "-r", resources, "-a", actions, "-d", "Allow")
-    for verb, words in (("createUser", user), ("createAcl", rights)):
+    made = (("createUser", user), ("createAcl", rights))
+    for verb, words in made if is_new else (("updateAcl", rights),):
         printed = cluster.admin(verb, "-c", CLUSTER, *words, credentials=ADMIN)
         assert "success" in printed, printed
 

@@ -76,8 +76,12 @@ class SimulatedQueue:
     reset_is_pending: bool = False
     refusal: BrokerError | None = None
 
+    @property
+    def is_gone(self) -> bool:
+        return self.standing in (Standing.TOPIC_GONE, Standing.QUEUE_GONE)
+
     def bounds(self) -> Bounds:
-        if self.standing is not Standing.SERVED:
+        if self.is_gone:
             return Bounds(0, 0)
         has_first = self.start not in self.vanished and not self.is_first_out_of_range
         return Bounds(self.start, self.end, has_first=has_first)
@@ -86,7 +90,7 @@ class SimulatedQueue:
         """Answer as section 5.1 of the protocol says. Raises BrokerError."""
         if self.refusal is not None:
             raise self.refusal
-        if self.standing is not Standing.SERVED:
+        if self.is_gone:
             raise broker_error(17, "topic not exist")
         if self.reset_is_pending:
             self.reset_is_pending = False

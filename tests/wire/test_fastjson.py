@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.fastjson import ObjectKeyed, canonical, dumps, loads
+from rocketmq_wire.fastjson import (
+    ObjectKeyed,
+    canonical,
+    dumps,
+    json_object,
+    loads,
+    member_float,
+)
 
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**63), 2**63), st.text(st.characters(codec="utf-8"))
@@ -143,3 +150,28 @@ def test_no_text_raises_anything_else(text: str):
         loads(text)
     except RemoteProtocolError:
         return
+
+
+def test_a_key_that_is_an_object_has_no_such_keys_itself() -> None:
+    # Each level would double the length of the text: 40 levels are a terabyte.
+    text = "{" * 40 + '"a":1' + "}:1" * 39 + "}"
+    with pytest.raises(RemoteProtocolError):
+        loads(text)
+
+
+def test_json_that_is_slow_to_parse_has_a_limit() -> None:
+    names = ",".join(f"{number}:0" for number in range(500_000))
+    with pytest.raises(RemoteProtocolError, match="that is not strict"):
+        loads("{" + names + "}")
+    # Strict JSON of any size is parsed in C.
+    assert loads(" " * 5_000_000 + "{}") == {}
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "1e999", "-1e300", "NaN", "true", '"5"'])
+def test_a_number_that_no_server_has_is_refused(number: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="tps is no number, or a huge one"):
+        member_float(json_object(b'{"tps":%b}' % number.encode()), "tps")
+
+
+def test_a_missing_number_is_zero() -> None:
+    assert (member_float({}, "tps"), member_float({"tps": 5}, "tps")) == (0.0, 5.0)

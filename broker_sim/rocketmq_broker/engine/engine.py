@@ -7,6 +7,7 @@ owns it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ from rocketmq_broker.engine.core.outcomes import (
     timed_rule,
 )
 from rocketmq_broker.engine.core.routes import Identity, cluster_of, route_of
-from rocketmq_broker.engine.groups.clients import QueueLocks, Registration
+from rocketmq_broker.engine.groups.clients import QueueLocks, Registration, check_heartbeat
 from rocketmq_broker.engine.messages.delays import DELAYS_FILE, Delays
 from rocketmq_broker.engine.messages.filtering import check_subscription
 from rocketmq_broker.engine.messages.pulling import Pulling
@@ -42,6 +43,7 @@ from rocketmq_broker.engine.pop.registry import Pops
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_broker.engine.transactions.half_messages import CHECKS_FILE, Transactions
 from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS, TIMERS
+from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import RETRY_PREFIX
 from rocketmq_wire.requests import brokers, groups, messages, offsets, topics, transactions
@@ -73,8 +75,15 @@ class ConfigFile:
 class Engine:
     """One broker, which is its own name server."""
 
-    def __init__(self, config: BrokerConfig, store: Store, identity: Identity) -> None:
-        self.tables = Tables.open(config, store, identity)
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: Store,
+        identity: Identity,
+        ahead_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`ahead_ms` is how far the broker's clock is ahead of the wall clock that clients use."""
+        self.tables = Tables.open(config, store, identity, ahead_ms)
         self._activity = Activity()
         self._pulling = Pulling(self.tables)
         self.timers = Timers(self.tables)
@@ -159,8 +168,8 @@ class Engine:
             Rule(messages.SendMessage, sending.send_message),
             Rule(messages.SendBatch, sending.send_batch),
             timed_rule(messages.SendRecords, sending.send_records),
-            timed_rule(messages.SendBack, SendBacks(self.tables).send_back),
-            timed_rule(transactions.EndTransaction, self.transactions.end),
+            Rule(messages.SendBack, SendBacks(self.tables).send_back),
+            Rule(transactions.EndTransaction, self.transactions.end),
             timed_rule(messages.RecallMessage, self.timers.recall),
         )
 
@@ -193,7 +202,7 @@ class Engine:
         tables = self.tables
         return (
             Rule(groups.Heartbeat, self._heartbeat),
-            done_rule(groups.UnregisterClient, tables.clients.unregister),
+            Rule(groups.UnregisterClient, self._unregister),
             done_rule(groups.CheckSubscription, self._check_subscription),
             timed_rule(
                 groups.LockQueues, lambda request, now_ms: Answer(self.locks.lock(request, now_ms))
@@ -256,14 +265,23 @@ class Engine:
             groups.Connection(request.client_id, address, request.language, request.version),
             peer.key,
             now_ms,
+            peer.sender,
         )
+        check_heartbeat(request)
+        names = [info.group for info in request.consumers]
+        tables.groups.ensure(*names)
+        # Java consumers subscribe to their retry topic beside their own topics. A send-back creates
+        # it, too, so a full disk need not refuse the members.
+        with suppress(StorageError):
+            tables.topics.ensure_group_topics([RETRY_PREFIX + name for name in names], 1)
         for info in request.consumers:
-            tables.groups.ensure(info.group)
-            # Java consumers subscribe to it beside their own topics.
-            tables.topics.ensure_group_topic(RETRY_PREFIX + info.group, 1)
             tables.clients.register_consumer(info, member)
         for group in request.producer_groups:
             tables.clients.register_producer(group, member)
+        return DONE
+
+    def _unregister(self, request: groups.UnregisterClient, peer: Peer, _: int) -> Outcome:
+        self.tables.clients.unregister(request, peer.access_key)
         return DONE
 
     def _check_subscription(self, request: groups.CheckSubscription) -> None:
@@ -298,10 +316,9 @@ class Engine:
         # As in RocketMQ, the request succeeds for a missing topic, and deletes retry topics, too.
         for topic in (*self.pops.retry_topics_of(request.topic), request.topic):
             if tables.topics.get(topic) is not None:
-                # The messages first: a crash in between leaves an empty topic, never old messages
-                # that a new topic of this name would find.
+                # Nothing below can fail: a deletion that the disk refuses changes nothing.
                 tables.store.delete_topic(topic)
-                tables.topics.delete(topic)
+                tables.topics.forget(topic)
                 self.pops.forget_topic(topic)
                 tables.committed.delete_topic(topic)
 

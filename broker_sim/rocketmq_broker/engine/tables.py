@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketmq_broker.config import BrokerConfig
@@ -27,9 +28,13 @@ class Tables:
     groups: Groups
     clients: Clients
     committed: CommittedOffsets
+    ahead_ms: Callable[[], int]
+    """How far the broker's clock is ahead of the wall clock, by which clients name times."""
 
     @classmethod
-    def open(cls, config: BrokerConfig, store: Store, identity: Identity) -> Tables:
+    def open(
+        cls, config: BrokerConfig, store: Store, identity: Identity, ahead_ms: Callable[[], int]
+    ) -> Tables:
         """Load the tables from the store's configuration files."""
         load, save = store.configs.load, store.configs.save
         return cls(
@@ -45,6 +50,7 @@ class Tables:
             Groups(load(GROUPS), save, auto_create=config.auto_create_group),
             Clients(expiry_ms=config.client_expiry_seconds * 1_000),
             CommittedOffsets(load(CONSUMER_OFFSETS)),
+            ahead_ms,
         )
 
     def acknowledge(self, reply: Reply, end_position: int) -> Outcome:

@@ -50,7 +50,20 @@ def address_pattern(text: str) -> Matches | None:
     patterns = [_one(part.strip()) for part in _COMMAS.split(text) if part.strip()]
     if not patterns:
         return None
-    return lambda address: any(matches(address) for matches in patterns)
+
+    def matches_any(address: str) -> bool:
+        address = _plain(address)
+        return any(matches(address) for matches in patterns)
+
+    return matches_any
+
+
+def _plain(address: str) -> str:
+    """An address as patterns name it: a listener on `::` sees IPv4 clients as `::ffff:10.0.0.1`."""
+    if not address.startswith("::ffff:"):
+        return address
+    mapped = ipaddress.IPv6Address(address).ipv4_mapped
+    return address if mapped is None else str(mapped)
 
 
 def _one(text: str) -> Matches:

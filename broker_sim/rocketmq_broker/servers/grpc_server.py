@@ -1,15 +1,21 @@
 """Serves gRPC on one port: the bulk service, RocketMQ's public one, health and reflection.
 
 All of them run on the broker's own event loop. `start_grpc` starts them from a configuration.
+
+grpcio's server ends if the path of a call is no UTF-8: it takes no more connections. A watch then
+starts another one at the same port; the calls of the ended one continue.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
+import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, cast
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -28,12 +34,18 @@ from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
 from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_broker.servers.sockets.addresses import BoundPorts, advertised_host, host_and_port
+from rocketmq_broker.servers.sockets.descriptors import Room
 from rocketmq_broker.servers.sockets.listener import INNER_HOST, GrpcFront
 from rocketmq_wire.allocator import keep_freed_buffers
 from rocketmq_wire.stubs import SERVICE, descriptor_files, public
 
 _MIB: Final = 1024 * 1024
 _START_TRIES_MAX: Final = 5
+_WATCH_SECONDS: Final = 0.1
+_RETRY_SECONDS: Final = 1.0
+_ENDED_MAX: Final = 8
+"""Ended servers whose calls continue; more are cut off."""
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,8 @@ def server_options(limits: GrpcLimits) -> list[tuple[str, int | str]]:
         # Without keepalive, a peer that vanished would hold its streams and their chunks for ever.
         ("grpc.keepalive_time_ms", 120_000),
         ("grpc.keepalive_timeout_ms", 120_000),
+        # As for TLS over remoting: a connection that says nothing holds a descriptor.
+        ("grpc.server_handshake_timeout_ms", 10_000),
     ]
 
 
@@ -80,11 +94,20 @@ def reflection_pool() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-@dataclass(frozen=True, slots=True)
+class _Address(NamedTuple):
+    host: str
+    port: int
+    tls_files: TlsFiles | None = None
+
+
+@dataclass(slots=True)
 class GrpcServer:
     """A running gRPC server; `port` is the bound port."""
 
     server: grpc.aio.Server
+    make: Callable[[], grpc.aio.Server]
+    """Makes a server with all services, not started yet."""
+    addresses: tuple[_Address, ...]
     health: Any
     calls: BulkCalls
     host: str
@@ -92,9 +115,52 @@ class GrpcServer:
     limits: GrpcLimits
     public_calls: PublicCalls | None = None
     front: GrpcFront | None = None
+    _ended: dict[grpc.aio.Server, asyncio.Task[None]] = field(default_factory=dict)
+    _watch: asyncio.Task[None] | None = None
+
+    def watch(self) -> None:
+        self._watch = asyncio.get_running_loop().create_task(self._keep_serving())
+
+    async def _keep_serving(self) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            # There is no public way to ask: `wait_for_termination` waits for the calls under way.
+            if self.server._server.is_running():  # type: ignore[attr-defined]
+                continue
+            try:
+                server = await self._started()
+            except OSError as error:
+                _LOG.error("gRPC ended and cannot serve again yet: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            _LOG.error(
+                "grpc port=%d: a call ended the server, probably by a path that is no UTF-8; it "
+                "serves again",
+                self.port,
+            )
+            loop = asyncio.get_running_loop()
+            self._ended[self.server] = loop.create_task(self._outlast(self.server))
+            self.server = server
+            if len(self._ended) > _ENDED_MAX:
+                await _stop(next(iter(self._ended)), None)
+
+    async def _started(self) -> grpc.aio.Server:
+        server = self.make()
+        for address in self.addresses:
+            _bind(server, *address)
+        await server.start()
+        return server
+
+    async def _outlast(self, ended: grpc.aio.Server) -> None:
+        """Let the calls of an ended server finish."""
+        with contextlib.suppress(UnicodeDecodeError):
+            await ended.wait_for_termination()
+        self._ended.pop(ended, None)
 
     async def stop(self) -> None:
         """Refuse new calls, give running ones a moment to finish, and close."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self.front is not None:
             self.front.stop_listening()
         await self.health.enter_graceful_shutdown()
@@ -102,7 +168,9 @@ class GrpcServer:
         if self.public_calls is not None:
             self.public_calls.end()
         try:
-            await self.server.stop(self.limits.stop_grace_seconds)
+            servers = (self.server, *self._ended)
+            grace = self.limits.stop_grace_seconds
+            await asyncio.gather(*(_stop(server, grace) for server in servers))
         finally:
             if self.front is not None:
                 await self.front.close()
@@ -114,6 +182,7 @@ async def start_grpc(
     bound: BoundPorts,
     tls_files: TlsFiles | None,
     guard: Guard | None,
+    room: Room,
 ) -> GrpcServer:
     """Serve all of gRPC. Raises PortTakenError.
 
@@ -137,6 +206,7 @@ async def start_grpc(
                 takes_plaintext=config.tls_mode != "enforcing",
                 guard=guard,
                 public_service=service,
+                room=room,
             )
         except OSError as error:
             if not tries_left:
@@ -155,6 +225,7 @@ async def start_grpc_server(
     takes_plaintext: bool = True,
     guard: Guard | None = None,
     public_service: Service | None = None,
+    room: Room | None = None,
 ) -> GrpcServer:
     """Serve `shell` on the running loop, with TLS if `tls_files` is given.
 
@@ -163,34 +234,53 @@ async def start_grpc_server(
     """
     limits = limits or GrpcLimits()
     keep_freed_buffers()
-    server = grpc.aio.server(
-        options=server_options(limits), maximum_concurrent_rpcs=limits.calls_max
-    )
     calls = BulkCalls(shell, local_host=host, suspend_ms_max=limits.suspend_ms_max, guard=guard)
-    _add_handlers(server, SERVICE, calls.handlers())
+    services = {SERVICE: calls.handlers()}
     # The package's types leave out what it makes only where grpc.aio exists: everywhere by now.
     servicer: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     await servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
     names = [SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME]
     public_calls = None
     if public_service is not None:
         public_calls = PublicCalls(public_service, calls.peer_of)
-        _add_handlers(server, public.SERVICE, public_calls.handlers())
+        services[public.SERVICE] = public_calls.handlers()
         await servicer.set(public.SERVICE, health_pb2.HealthCheckResponse.SERVING)
         names.append(public.SERVICE)
-    reflection.enable_server_reflection(names, server, pool=reflection_pool())
-    credentials = None if tls_files is None else _credentials(tls_files)
+    pool = reflection_pool()
+
+    def make() -> grpc.aio.Server:
+        server = grpc.aio.server(
+            options=server_options(limits), maximum_concurrent_rpcs=limits.calls_max
+        )
+        for service, handlers in services.items():
+            _add_handlers(server, service, handlers)
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        reflection.enable_server_reflection(names, server, pool=pool)
+        return server
+
+    server = make()
     front = None
-    if credentials is None or not takes_plaintext:
-        bound = _bind(server, host, port, credentials)
+    if tls_files is None or not takes_plaintext:
+        bound = _bind(server, host, port, tls_files)
         await server.start()
+        addresses: tuple[_Address, ...] = (_Address(host, bound, tls_files),)
     else:
-        front = await _start_behind_front(server, calls, host, port, credentials)
+        assert room is not None
+        front, addresses = await _start_behind_front(server, calls, host, port, tls_files, room)
         bound = front.port
     if public_calls is not None:
         public_calls.begin(bound)
-    return GrpcServer(server, servicer, calls, host, bound, limits, public_calls, front)
+    running = GrpcServer(
+        server, make, addresses, servicer, calls, host, bound, limits, public_calls, front
+    )
+    running.watch()
+    return running
+
+
+async def _stop(server: grpc.aio.Server, grace: float | None) -> None:
+    """Stop a server; one that ended by itself raises why."""
+    with contextlib.suppress(UnicodeDecodeError):
+        await server.stop(grace)
 
 
 async def _start_behind_front(
@@ -198,26 +288,30 @@ async def _start_behind_front(
     calls: BulkCalls,
     host: str,
     port: int,
-    credentials: grpc.ServerCredentials,
-) -> GrpcFront:
+    tls_files: TlsFiles,
+    room: Room,
+) -> tuple[GrpcFront, tuple[_Address, ...]]:
     """Serve plaintext and TLS on one port, behind a front that tells them apart."""
     # The front binds first: an inner port could otherwise take the port that was found free.
-    front = GrpcFront(host, port)
+    front = GrpcFront(host, port, room)
     calls.relayed_peers = front.peers
     try:
         plain_port = _bind(server, INNER_HOST, 0)
-        tls_port = _bind(server, INNER_HOST, 0, credentials)
+        tls_port = _bind(server, INNER_HOST, 0, tls_files)
         await server.start()
         front.begin(plain_port=plain_port, tls_port=tls_port)
     except BaseException:
         await front.close()
         await server.stop(None)
         raise
-    return front
+    return front, (
+        _Address(INNER_HOST, plain_port),
+        _Address(INNER_HOST, tls_port, tls_files),
+    )
 
 
 def _credentials(tls_files: TlsFiles) -> grpc.ServerCredentials:
-    """Credentials that check for a new certificate at every connection."""
+    """Credentials of one server that check for a new certificate at every connection."""
     shown = tls_files.texts()
 
     def configuration() -> grpc.ServerCertificateConfiguration:
@@ -247,17 +341,15 @@ def _add_handlers(
     )
 
 
-def _bind(
-    server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None = None
-) -> int:
+def _bind(server: grpc.aio.Server, host: str, port: int, tls_files: TlsFiles | None = None) -> int:
     address = host_and_port(host, port)
     # gRPC gives no reason for a failure. By far the usual one is another server on the port.
     failure = OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {address}")
     try:
-        if credentials is None:
+        if tls_files is None:
             bound = server.add_insecure_port(address)
         else:
-            bound = server.add_secure_port(address, credentials)
+            bound = server.add_secure_port(address, _credentials(tls_files))
     except RuntimeError as error:
         raise failure from error
     if not bound:

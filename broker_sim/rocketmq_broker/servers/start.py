@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,13 +18,16 @@ from rocketmq_broker.engine.engine import Engine
 from rocketmq_broker.security.guard import Guard, make_guard
 from rocketmq_broker.security.tls_files import TlsFiles
 from rocketmq_broker.servers.remoting.server import RemotingServer, Role
-from rocketmq_broker.servers.shell.shell import EngineShell, now_ms
+from rocketmq_broker.servers.shell.clock import BrokerClock
+from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_broker.servers.sockets.addresses import (
     BoundPorts,
     advertised_host,
     host_and_port,
     ipv4_of,
+    is_loopback,
 )
+from rocketmq_broker.servers.sockets.descriptors import Room, room_for
 from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY
 from rocketmq_broker.storage.disk.files import Files, MemoryFiles, OsFiles, join, read_file
 from rocketmq_broker.storage.recovery.recover import check_data_directory
@@ -31,7 +35,7 @@ from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire import fastjson
 from rocketmq_wire.allocator import keep_freed_buffers
-from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.errors import MissingPackageError, RemoteProtocolError
 from rocketmq_wire.model import Host
 
 if TYPE_CHECKING:
@@ -126,13 +130,13 @@ async def start_broker(config: BrokerConfig, *, grpc_when_asked: bool = False) -
     keep_freed_buffers()
     if not config.in_memory:
         check_data_directory(config.data_dir)
-    files: Files = MemoryFiles() if config.in_memory else OsFiles(config.data_dir)
+    files: Files = MemoryFiles() if config.in_memory else OsFiles(config.data_dir, spare=True)
     remembered = _remembered_ports(files)
     with BoundPorts(config, remembered) as bound:
         # Stored messages contain the port, so an unknown one is bound before the store opens.
         port = config.port or remembered.get("port") or bound.port("port")
         store_host = Host(ipv4_of(advertised_host(config)), port)
-        store = Store.open(files, _store_config(config, store_host), now_ms())
+        store = Store.open(files, _store_config(config, store_host), time.time_ns() // 1_000_000)
         try:
             running = _assemble(config, store, store_host, bound)
             serves_grpc = config.grpc and not (
@@ -160,16 +164,25 @@ def _assemble(
     identity = Identity(config.broker_name, config.cluster_name, host, port, store_host)
     tls_files = _tls_files(config)
     guard = make_guard(config.acl_file, config.auth_file)
-    shell = EngineShell(Engine(config, store, identity), store, config)
+    if guard is None and not is_loopback(config.host):
+        _LOG.warning(
+            "host=%s: no accounts are set, so every client of this address may read, write and "
+            "delete everything: set auth_file, or listen on 127.0.0.1",
+            config.host,
+        )
+    room = room_for(config.connections_max)
+    clock = BrokerClock(store.newest_ms)
+    shell = EngineShell(Engine(config, store, identity, clock.ahead_ms), store, config, clock)
     roles = {"port": Role.BOTH}
     if config.name_server_apart:
         roles = {"port": Role.BROKER, "nameServerPort": Role.NAME_SERVER}
     remoting = {
-        name: RemotingServer(shell, config, role, tls_files, guard) for name, role in roles.items()
+        name: RemotingServer(shell, config, role, tls_files, guard, room=room)
+        for name, role in roles.items()
     }
     name_server_port = bound.port("nameServerPort" if config.name_server_apart else "port")
     addresses = Addresses(host_and_port(host or "127.0.0.1", name_server_port), None)
-    begin_grpc = partial(_begin_grpc, shell, config, tls_files, guard)
+    begin_grpc = partial(_begin_grpc, shell, config, tls_files, guard, room)
     return RunningBroker(shell, remoting, addresses, begin_grpc)
 
 
@@ -178,12 +191,20 @@ async def _begin_grpc(
     config: BrokerConfig,
     tls_files: TlsFiles | None,
     guard: Guard | None,
+    room: Room,
     bound: BoundPorts | None,
 ) -> GrpcServer:
     with nullcontext(bound) if bound is not None else BoundPorts(config, {}) as ports:
-        module: Any = import_module(_GRPC_SERVER)
-        server: GrpcServer = await module.start_grpc(shell, config, ports, tls_files, guard)
+        module = _grpc_module()
+        server: GrpcServer = await module.start_grpc(shell, config, ports, tls_files, guard, room)
         return server
+
+
+def _grpc_module() -> Any:
+    try:
+        return import_module(_GRPC_SERVER)
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(str(error.name), "the broker's gRPC service") from None
 
 
 def _tls_files(config: BrokerConfig) -> TlsFiles | None:

@@ -6,20 +6,22 @@ the lock, so that the loop can append and read meanwhile.
 
 from __future__ import annotations
 
+import logging
 import struct
 import threading
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Final
 
 from rocketmq_arrow.decode.boundaries import record_bounds
 from rocketmq_arrow.decode.layout import STORE_MS_AT, SYS_FLAG_AT
 from rocketmq_arrow.kernels.gather import Bytes, Positions
 from rocketmq_broker.storage.disk.files import Files, join
-from rocketmq_broker.storage.errors import MissingFileError
+from rocketmq_broker.storage.errors import MissingFileError, StorageError
 from rocketmq_broker.storage.keys.key_index import INDEX_DIRECTORY, key_entries
 from rocketmq_broker.storage.log.commit_log import LOG_DIRECTORY, CommitLog
 from rocketmq_broker.storage.log.scan import is_filler
-from rocketmq_broker.storage.queues.consume_queue import QueueIndex
+from rocketmq_broker.storage.queues.consume_queue import QueueIndex, QueueKey
 from rocketmq_broker.storage.queues.derived import Derived, save_derived, save_rocketmq_checkpoint
 from rocketmq_broker.storage.recovery.recover import Recovered
 from rocketmq_broker.storage.settings import CleanReport, StoreConfig
@@ -27,6 +29,7 @@ from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import Bounds
 from rocketmq_wire.records.record import FLAG_BORN_HOST_V6, HOST_V6_EXTRA
 
+_LOG = logging.getLogger(__name__)
 _INDEX_STEP_SIZE: Final = 4 * 1024 * 1024
 """Bytes of log that one step indexes; it takes a few times as much memory."""
 _TIME: Final = struct.Struct(">q")
@@ -55,6 +58,10 @@ class Maintenance:
         self.index_position = parts.index_position
         """Log position before which all records are in the key index."""
         self._derived = parts.derived
+        self._expired_log: list[str] = []
+        self._expired_index: list[str] = []
+        self._has_expired = False
+        """True while files are still to be removed."""
         # Only one checkpoint or cleaning runs at a time.
         self._work = threading.RLock()
 
@@ -93,12 +100,13 @@ class Maintenance:
             return False
         with self._work:
             with self._lock:
+                queues = list(self._queues)
                 derived = Derived(
                     position=self._queues.published_end,
                     store_ms=store_ms,
                     bounds={
                         (queue.topic, queue.index): Bounds(queue.start, queue.end)
-                        for queue in self._queues
+                        for queue in queues
                         if queue.end
                     },
                     index_position=self.index_position,
@@ -106,7 +114,7 @@ class Maintenance:
                     index_entries=self._index.entry_count,
                     index_files=tuple(self._index.files),
                 )
-                if derived == self._derived:
+                if derived == replace(self._derived, checksums={}):
                     return False
                 dirty = self._queues.open_files.take_dirty()
                 directories = self._queues.dirty_directories
@@ -124,6 +132,7 @@ class Maintenance:
                 for directory in sorted(changed.union(name.rpartition("/")[0] for name in dirty)):
                     with suppress(MissingFileError):
                         self._files.sync_directory(directory)
+                derived = replace(derived, checksums=self._checksums(queues, derived))
                 save_derived(self._files, derived)
             except BaseException:
                 with self._lock:
@@ -134,6 +143,19 @@ class Maintenance:
             save_rocketmq_checkpoint(self._files, store_ms)
             return True
 
+    def _checksums(
+        self, queues: list[QueueIndex], derived: Derived
+    ) -> dict[QueueKey, tuple[int, ...]]:
+        checksums = {}
+        for queue in queues:
+            key = queue.topic, queue.index
+            # The topic may be deleted meanwhile.
+            with suppress(MissingFileError):
+                if key in derived.bounds:
+                    bounds = derived.bounds[key]
+                    checksums[key] = queue.checksums(bounds.start, bounds.end)
+        return checksums
+
     def clean(self, now_ms: int, store_ms: int) -> CleanReport:
         """Delete expired files of the log, then the queues' and the index's files for them.
 
@@ -142,6 +164,8 @@ class Maintenance:
         """
         report = CleanReport()
         with self._work:
+            if self._has_expired:
+                self._remove_expired(store_ms, report)
             self._clean_before(
                 self._expired_before(now_ms - self._config.retention_ms), store_ms, report
             )
@@ -187,24 +211,40 @@ class Maintenance:
         # After this a start takes these files as deleted, not as missing.
         self._durability.move_log_start(log_start)
         with self._lock:
-            log_names = self._log.forget_before(log_start)
-            queue_names = []
+            self._expired_log += self._log.forget_before(log_start)
             for queue in self._queues:
                 queue.start = queue.first_at_or_after(log_start)
-                queue_names += self._unneeded_files(queue)
-            for name in queue_names:
-                self._queues.open_files.close_file(name)
-            index_names = self._index.forget_before(log_start)
+            self._expired_index += self._index.forget_before(log_start)
             self.index_position = max(self.index_position, log_start)
-        if queue_names:
-            # After this a start does not need these files of queues.
-            self.checkpoint(store_ms)
-        for name in (*log_names, *queue_names, *index_names):
-            self._files.unlink(name)
-        self._files.sync_directory(LOG_DIRECTORY)
-        report.log_files += len(log_names)
-        report.queue_files += len(queue_names)
-        report.index_files += len(index_names)
+        self._has_expired = True
+        self._remove_expired(store_ms, report)
+
+    def _remove_expired(self, store_ms: int, report: CleanReport) -> None:
+        """Remove the files that nothing needs any more; what the disk refuses stays for later."""
+        try:
+            # The log first: on a full disk, the checkpoint needs the room that this makes.
+            report.log_files += self._remove(self._expired_log)
+            self._files.sync_directory(LOG_DIRECTORY)
+            with self._lock:
+                names = [name for queue in self._queues for name in self._unneeded_files(queue)]
+            if names or self._expired_index:
+                # After this a start does not need these files.
+                self.checkpoint(store_ms)
+            for name in names:
+                self._queues.open_files.close_file(name)
+            report.queue_files += self._remove(names)
+            report.index_files += self._remove(self._expired_index)
+            self._has_expired = False
+        except StorageError as error:
+            _LOG.warning("files of deleted messages are not all removed yet: %s", error)
+
+    def _remove(self, names: list[str]) -> int:
+        """Remove files, and their names from the list; returns their number."""
+        count = len(names)
+        while names:
+            self._files.unlink(names[-1])
+            names.pop()
+        return count
 
     def _unneeded_files(self, queue: QueueIndex) -> list[str]:
         """A queue's files before the one of its start; as in RocketMQ, the newest file stays."""

@@ -32,7 +32,6 @@ from rocketmq_broker.storage.recovery.recover import (
     ABORT_NAME,
     LOCK_NAME,
     Recovered,
-    delete_committed_offsets,
     recover,
 )
 from rocketmq_broker.storage.settings import (
@@ -139,6 +138,11 @@ class Store:
         with self._lock:
             start = self._log.start
             return record_store_ms(self._log, start) if self.record_at(start) is not None else -1
+
+    @property
+    def newest_ms(self) -> int:
+        """The last store time; later messages have no earlier one."""
+        return self._store_ms
 
     def append(self, topic: str, queue_index: int, block: Block, now_ms: int) -> Appended:
         """Write a block to the log; `publish` makes it visible.
@@ -346,12 +350,12 @@ class Store:
 
         A later topic of this name begins at offset 0. The old messages do not come back after a
         crash: `topics.json` has the log position before which they are dead.
+
+        Raises StorageError: the disk refused, and nothing was deleted.
         """
         with self._lock:
-            deleted = frozenset(topics)
-            self.configs.delete_topics(deleted, self._log.end)
-            delete_committed_offsets(self.configs, deleted)
-            self._queues.remove_topics(deleted)
+            self.configs.delete_topics(topics, self._log.end)
+            self._queues.remove_topics(topics)
 
     @property
     def index_lag(self) -> int:

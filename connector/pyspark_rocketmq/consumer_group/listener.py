@@ -66,11 +66,17 @@ class ProgressListener(StreamingQueryListener):
 
 
 class OffsetCommitListener(ProgressListener):
-    """`spark.streams.addListener(OffsetCommitListener(options))`, with the source's own options.
+    """Commits the offsets of finished batches to a consumer group.
+
+    `spark.streams.addListener(OffsetCommitListener(options))`, with the source's own options.
 
     It uses the connection, `group`, `commitOffsets` and the selection: it commits only selected
-    queues. `query` is a query's name or id, to commit only its batches. It commits nothing under
-    commitOffsets=false, nor under confirmed unless `also_unconfirmed`.
+    queues, and nothing under commitOffsets=false.
+
+    Args:
+        options: The options of the read.
+        query: The name or id of the query whose batches to commit; None: every query.
+        also_unconfirmed: Commits under `commitOffsets=confirmed`, too.
     """
 
     def __init__(

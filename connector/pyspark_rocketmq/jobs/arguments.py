@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 from collections.abc import Mapping
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from pyspark.sql.streaming import DataStreamWriter
 
@@ -35,6 +35,9 @@ _INTERVAL_US_MAX: Final = 36_500 * _UNITS_US["day"]
 
 
 class JobParser(argparse.ArgumentParser):
+    def __init__(self, prog: str | None = None, **settings: Any) -> None:
+        super().__init__(prog, allow_abbrev=False, **settings)
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}. See {self.prog} --help.\n")
 
@@ -94,8 +97,13 @@ def stream_options(args: argparse.Namespace, **named: object) -> dict[str, str]:
     )
 
 
+def ends(args: argparse.Namespace) -> bool:
+    """True if the trigger ends the query by itself."""
+    return bool(args.trigger == _AT_ONCE)
+
+
 def triggered(writer: DataStreamWriter, args: argparse.Namespace) -> DataStreamWriter:
-    if args.trigger == _AT_ONCE:
+    if ends(args):
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=args.trigger)
 

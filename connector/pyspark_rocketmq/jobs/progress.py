@@ -13,12 +13,13 @@ from types import FrameType
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from pyspark_rocketmq.jobs.arguments import triggered
+from pyspark_rocketmq.jobs.arguments import ends, triggered
 from pyspark_rocketmq.monitoring.progress_display import BatchSeen, Tally
 from rocketmq_wire.plural import plural
 
-__all__ = ["ask_at_sigterm", "follow", "plural", "run_query", "say"]
+__all__ = ["HOW_TO_END", "ask_at_sigterm", "follow", "plural", "run_query", "say"]
 
+HOW_TO_END = "Ctrl-C or SIGTERM ends it"
 _POLL_S = 1
 
 
@@ -48,7 +49,8 @@ def run_query(
     asked_to_end = ask_at_sigterm()
     named = writer.queryName(name).option("checkpointLocation", args.checkpoint)
     query = triggered(named, args).start()
-    say(doing)
+    runs_on = "" if ends(args) else f". {HOW_TO_END}; the next run resumes from its checkpoint"
+    say(doing + runs_on)
     return follow(query, asked_to_end, on_batch)
 
 

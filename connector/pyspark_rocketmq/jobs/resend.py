@@ -11,18 +11,21 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from rocketmq_wire.records.properties import LIFECYCLE
+from rocketmq_wire.records.properties import LIFECYCLE, MESSAGE_GROUP
 
-_GROUP: Final = "__SHARDINGKEY"
 # Pieces per second: more are steadier and cost more.
 _PIECES_A_SECOND: Final = 10
-_LIFE: Final = (*LIFECYCLE, _GROUP)
+_LIFE: Final = (*LIFECYCLE, MESSAGE_GROUP)
 
 
 def as_new_messages(frame: DataFrame, **columns: Column) -> DataFrame:
     """The columns of new messages: body, keys, tags, and the sender's own properties.
 
     Keeps the message group. `columns` are added by name, such as topic or queueId.
+
+    Args:
+        frame: Messages as a read returns them.
+        columns: Further columns of the write, by name, such as `topic` or `queueId`.
     """
     kept: dict[str, Column] = {
         name: sf.col(name) for name in ("body", "keys", "tags") if name in frame.columns
@@ -31,7 +34,7 @@ def as_new_messages(frame: DataFrame, **columns: Column) -> DataFrame:
         properties = sf.col("properties")
         kept["properties"] = sf.map_filter(properties, lambda name, _: ~name.isin(*_LIFE))
         if "queueId" not in columns:
-            kept["messageGroup"] = properties[_GROUP]
+            kept["messageGroup"] = properties[MESSAGE_GROUP]
     return frame.select(*(column.alias(name) for name, column in (kept | columns).items()))
 
 

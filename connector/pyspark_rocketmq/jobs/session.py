@@ -3,17 +3,22 @@
 A wrong topic or path fails in one line before anything is done; a running query would report it
 amid Spark's tracebacks. `run_job` makes failures one line on standard error.
 
-Exit codes: 0 done, 1 failed, 2 wrong command line (`arguments`), or the job's own. Only an
-unforeseen error keeps its traceback.
+Exit codes: 0 done, 1 failed, 2 wrong command line (`arguments`), 130 ended by Ctrl-C, or the job's
+own. Only an unforeseen error keeps its traceback.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import re
+import signal
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from types import FrameType
 from typing import Final, NoReturn
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -24,15 +29,16 @@ from pyspark_rocketmq.consumer_group.listener import OffsetCommitListener
 from pyspark_rocketmq.errors import JobError
 from pyspark_rocketmq.options.definition import Use
 from pyspark_rocketmq.options.parse import read_options, write_options
-from pyspark_rocketmq.read.cluster_scan import first_scan, no_route, require_topics
+from pyspark_rocketmq.read.cluster_scan import first_scan, require_selected
 from pyspark_rocketmq.sink.encoding.routes import RetryingQueues
 from pyspark_rocketmq.source import RocketMQDataSource
-from rocketmq_client.cluster import open_cluster
+from rocketmq_client.cluster import no_route, open_cluster
 from rocketmq_client.producer.producer import Producer
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.plural import plural
 
+_EXIT_INTERRUPTED: Final = 130
 _SHOWN_MAX: Final = 5
 # The line of an error of ours, anywhere in Spark's text.
 _OURS: Final = re.compile(r"\[ROCKETMQ_[A-Z0-9_.]+\] .*")
@@ -44,9 +50,18 @@ def job_session(name: str) -> SparkSession:
     Spark's own lookup does not search `--py-files`: such a source must be registered.
     """
     spark = SparkSession.builder.appName(name).getOrCreate()
+    # Spark's own handler calls the JVM in the midst of another call.
+    signal.signal(signal.SIGINT, _interrupt)
     if spark.conf.get("spark.submit.pyFiles", ""):
         spark.dataSource.register(RocketMQDataSource)
     return spark
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    # Py4j logs a traceback for the call that breaks, and for each one after it.
+    logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def read_topics(name: str, options: dict[str, str], checkpoint: str) -> DataFrame:
@@ -67,7 +82,7 @@ def follows_group(options: dict[str, str]) -> bool:
 
 def stop_session() -> None:
     """Stop Spark, so that its Python daemon does not end with a traceback."""
-    spark = SparkSession.getActiveSession()
+    spark = SparkSession._instantiatedSession
     if spark is not None:
         spark.stop()
 
@@ -76,6 +91,13 @@ def run_job(main: Callable[[], int | None], *, stop: Callable[[], None] = stop_s
     """Run a job, stop its session and end the process with its exit code (None: 0)."""
     try:
         code = main()
+    except KeyboardInterrupt:
+        print("ended by Ctrl-C", file=sys.stderr, flush=True)
+        # Ctrl-C reaches spark-submit's JVM as well, and ends it.
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            warnings.simplefilter("ignore")
+            stop()
+        sys.exit(_EXIT_INTERRUPTED)
     except Exception as error:
         message = one_line_of(error)
         if message is None:
@@ -136,7 +158,7 @@ def require_topics_to_read(
         return
     with open_cluster(connection_settings(parsed.connection)) as cluster:
         scan = first_scan(cluster, parsed, is_whole=True, with_first_store_times=False)
-    require_topics(scan, parsed)
+        require_selected(scan, parsed, cluster)
 
 
 def queues_to_write(
@@ -160,8 +182,8 @@ def queues_to_write(
                 found[topic] = tuple(producer.queues(topic))
             except TopicNotFoundError:  # noqa: PERF203 - each try costs a round trip.
                 absent.append(topic)
-    if absent:
-        raise no_route(absent)
+        if absent:
+            raise no_route(cluster, absent)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,17 +30,24 @@ _log = logging.getLogger("pyspark_rocketmq")
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
+    """The lag of one queue."""
+
     messages: int
+    """The number of unread messages."""
     seconds: float | None
     """The age of the next unread message; 0 if there is none, None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
+    """The lag of a query or a group, by queue and in total."""
+
     queues: Mapping[QueueId, QueueLag]
+    """The lag of each queue, in messages and seconds."""
 
     @property
     def messages(self) -> int:
+        """The number of unread messages."""
         return sum(lag.messages for lag in self.queues.values())
 
     @property
@@ -55,6 +63,11 @@ def measure_lag(progress: object, options: Mapping[str, str] | None = None) -> L
     Messages come from the progress itself. With the connection's options (nameServer or endpoints)
     end offsets are read again, and the store time of each next unread message gives seconds. Queues
     outside the options' selection do not count.
+
+    Args:
+        progress: `query.lastProgress`, or the progress that a listener gets.
+        options: The connection's options, and the selection; None: only what the progress itself
+            reports.
     """
     sources = source_progress(progress)
     offsets = {queue: offset for source in sources for queue, offset in source.end.items()}
@@ -74,6 +87,9 @@ def measure_group_lag(options: Mapping[str, str]) -> Lag:
 
     Queues without a committed offset count from their first message. Raises the errors of planning
     a read from the group's committed offsets.
+
+    Args:
+        options: The options of a read, as for `spark.read`. It names the `group`.
     """
     given = {**options, "startingOffsets": "group:earliest", "endingOffsets": "latest"}
     parsed = read_options(given, Use.BATCH)
@@ -118,8 +134,13 @@ def _lag(
 class LagListener(ProgressListener):
     """Measures the lag after every batch and hands it to `report`, or logs it.
 
-    `spark.streams.addListener(LagListener(options))`. `query` is a query's name or id, to measure
-    only that one.
+    `spark.streams.addListener(LagListener(options))` starts it.
+
+    Args:
+        options: The options of the read; None: the lag as of the last batch, without seconds.
+        report: Called with a query's name or id and its lag; None: the lag is logged,
+            or written to standard error if logging would drop it.
+        query: The name or id of the one query to measure; None: every query.
     """
 
     def __init__(
@@ -148,4 +169,9 @@ class LagListener(ProgressListener):
 def _log_lag(name: str, lag: Lag) -> None:
     seconds = "unknown" if lag.seconds is None else f"{lag.seconds:.1f}"
     messages = plural(lag.messages, "message")
-    _log.info("query %s: %s behind, %s seconds behind", name, messages, seconds)
+    text = f"query {name}: {messages} behind, {seconds} seconds behind"
+    if _log.isEnabledFor(logging.INFO) and _log.hasHandlers():
+        _log.info(text)
+    else:
+        # Without a configuration of logging nobody would see it.
+        print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import html
 import importlib
+import signal
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from pyspark_rocketmq.planning.progress_report import field_of, source_progress
+from pyspark_rocketmq.session import restore_session
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -143,27 +147,48 @@ def show_progress(query: StreamingQuery, timeout_s: float | None = None) -> None
     """Show a streaming query's progress until it ends, or for `timeout_s` seconds.
 
     Ctrl-C stops the display, not the query. Raises the error of a failed query.
+
+    Args:
+        query: The streaming query to show.
+        timeout_s: The limit of the display in seconds; None: until the query ends.
     """
+    restore_session()
     display = _display()
     tally = Tally()
     give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
     try:
-        while True:
-            is_active = query.isActive
-            for progress in query.recentProgress:
-                if tally.add(BatchSeen.from_progress(progress)):
-                    display.show(tally, is_new=True)
-            display.show(tally, is_new=False)
-            if not is_active:
-                break
-            if give_up_at is not None and time.monotonic() >= give_up_at:
-                return
-            # Raises the error of a failed query.
-            query.awaitTermination(_POLL_S)  # type: ignore[arg-type]
-    except KeyboardInterrupt:
-        return
+        with _interrupts() as is_interrupted:
+            while not is_interrupted.is_set():
+                is_active = query.isActive
+                for progress in query.recentProgress:
+                    if tally.add(BatchSeen.from_progress(progress)):
+                        display.show(tally, is_new=True)
+                display.show(tally, is_new=False)
+                if not is_active:
+                    break
+                if give_up_at is not None and time.monotonic() >= give_up_at:
+                    return
+                # Raises the error of a failed query.
+                query.awaitTermination(_POLL_S)  # type: ignore[arg-type]
     finally:
         display.close()
+    if is_interrupted.is_set():
+        print("the query still runs: query.stop() ends it", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets, instead of breaking the call to the JVM that it arrives in."""
+    is_interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield is_interrupted
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: is_interrupted.set())
+    try:
+        yield is_interrupted
+    finally:
+        # None: the handler was set outside of Python.
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
 def _display() -> Display:

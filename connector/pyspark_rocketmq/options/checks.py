@@ -80,14 +80,15 @@ def check_read_together(options: ReadOptions) -> None:
         )
 
 
-def require_connection(options: ReadOptions | WriteOptions) -> None:
+def require_connection(options: ReadOptions | WriteOptions, *, is_table: bool = False) -> None:
     if not options.connection.name_server and not options.connection.endpoints:
         hint = "is missing: give it (host:port), or 'endpoints' for gRPC"
-        table = _TABLE_IN_PART if options.given else _TABLES
-        raise OptionError("nameServer", f"{hint}. {table}", "MISSING")
+        if is_table:
+            hint = f"{hint}. {_TABLE_IN_PART if options.given else _TABLES}"
+        raise OptionError("nameServer", hint, "MISSING")
 
 
-def require_selection(options: ReadOptions, *, has_path: bool) -> None:
+def require_selection(options: ReadOptions, *, has_path: bool, is_table: bool) -> None:
     """Check that topics are selected, and no path is given as well."""
     if any(name in options.given for name in SELECTORS):
         if has_path:
@@ -96,11 +97,15 @@ def require_selection(options: ReadOptions, *, has_path: bool) -> None:
                 "has no meaning in a read: call load() without a path, topics are named by "
                 ".option('subscribe', ...)",
             )
+        for topic in options.subscribe or ():
+            if "*" in topic:
+                raise OptionError(
+                    "subscribe", f"names '{topic}': for patterns give 'subscribePattern'"
+                )
         return
-    hint = (
-        "name the topics, or give 'subscribePattern', 'assign' or 'deadLettersOf'. "
-        f"{_TABLE_IN_PART}"
-    )
+    hint = "name the topics, or give 'subscribePattern', 'assign' or 'deadLettersOf'"
+    if is_table:
+        hint = f"{hint}. {_TABLE_IN_PART}"
     if has_path:
         hint = "load() takes no path here: name the topics with .option('subscribe', ...)"
     raise OptionError("subscribe", f"is missing: {hint}", "MISSING")
@@ -122,9 +127,15 @@ def _check_batch(options: ReadOptions) -> None:
         if wanted is not None:
             _check_lookup(options, name)
     if options.starting_offsets == "latest":
-        raise OptionError("startingOffsets", "= latest makes no sense in a batch read")
+        raise OptionError(
+            "startingOffsets",
+            "= latest makes no sense in a batch read: give earliest, offsets or startingTimestamp",
+        )
     if _has_value(options.starting_offsets, -1):
         raise OptionError("startingOffsets", "has -1 (latest), which a batch cannot start at")
+    first, last = options.starting_timestamp, options.ending_timestamp
+    if first is not None and last is not None and last < first:
+        raise _conflict("endingTimestamp", f"= {last} is before startingTimestamp = {first}")
     if _has_value(options.ending_offsets, -2):
         raise OptionError("endingOffsets", "has -2 (earliest), which a batch cannot end at")
 

@@ -12,7 +12,7 @@ from pyspark_rocketmq.options.kinds import Kind
 class Use(enum.Enum):
     STREAM = "stream"
     BATCH = "batch"
-    SINK = "sink"
+    SINK = "writes"
 
 
 READ: Final = frozenset({Use.STREAM, Use.BATCH})

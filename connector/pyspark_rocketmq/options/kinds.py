@@ -11,9 +11,12 @@ from typing import Any, Final
 
 from rocketmq_wire.errors import SqlSyntaxError
 from rocketmq_wire.filters.sql92 import parse_selector
+from rocketmq_wire.filters.tags import separator_problem
 from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN, NAME_SIZE_MAX
 
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:]+):(\d{1,5})")
+_HOST: Final = re.compile(r"[\w.-]+")
+_NAME_SERVER_PORT: Final = 9876
 _DURATION: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
 _DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _SIZE: Final = re.compile(r"(\d+)\s*(b|k|kb|m|mb|g|gb)?", re.IGNORECASE)
@@ -103,16 +106,16 @@ def count(minimum: int = 1, maximum: int = _COUNT_MAX) -> Kind:
 
 def duration(minimum_ms: int = 0, maximum_ms: int = 24 * 3_600_000) -> Kind:
     """Milliseconds, or a number with a unit: `5s`, `15m`, `1h`."""
-    takes = f"duration from {minimum_ms} to {maximum_ms} ms (5s, 15m, 1h)"
+    takes = f"milliseconds ({minimum_ms:,} to {maximum_ms:,}) or a duration: 5s, 15m"
 
     def parse(text: str) -> int:
         match = _DURATION.fullmatch(text.strip())
         unit = (match.group(2) or "ms").lower() if match else ""
         if match is None or unit not in _DURATION_MS:
-            raise ValueError("must be milliseconds or a duration like 5s, 15m, 1h")
+            raise ValueError(f"must be {takes}")
         value_ms = int(match.group(1)) * _DURATION_MS[unit]
         if not minimum_ms <= value_ms <= maximum_ms:
-            raise ValueError(f"must be a {takes}")
+            raise ValueError(f"must be {takes}")
         return value_ms
 
     return Kind(takes, parse)
@@ -137,6 +140,13 @@ def _parse_text(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be empty")
     return text.strip()
+
+
+def _parse_tags(text: str) -> str:
+    text = _parse_text(text)
+    if problem := separator_problem(text):
+        raise ValueError(problem)
+    return text
 
 
 def _parse_sql(text: str) -> str:
@@ -170,10 +180,15 @@ def _parse_addresses(text: str) -> tuple[str, ...]:
     addresses = _parse_names(text, ",;")
     if len(addresses) == 1 and re.fullmatch(r"https?://[^\s/]+(/\S*)?", addresses[0]):
         return addresses
+    addresses = tuple(
+        f"{address}:{_NAME_SERVER_PORT}" if _HOST.fullmatch(address) else address
+        for address in addresses
+    )
     for address in addresses:
         match = _ADDRESS.fullmatch(address)
         if match is None or not 0 < int(match.group(2)) < 65_536:
-            raise ValueError(f"must be host:port, {address!r} is not")
+            which = f", {address!r} is not" if len(addresses) > 1 else ""
+            raise ValueError(f"must be host:port{which}")
     return addresses
 
 
@@ -195,7 +210,9 @@ def _parse_flag(text: str) -> bool:
 def _parse_time(text: str) -> int:
     number = _milliseconds(text.strip())
     if _SECONDS_NOW <= number < _SECONDS_MAX:
-        raise ValueError(f"must be milliseconds since 1970: are {number} seconds?")
+        raise ValueError(
+            f"must be milliseconds since 1970, and {number} looks like seconds: write {number}000"
+        )
     if not 0 <= number < 2**63:
         raise ValueError(f"must be {_TIME}")
     return number
@@ -334,6 +351,7 @@ TIME: Final = Kind(_TIME, _parse_time)
 TIMESTAMPS: Final = Kind('JSON like {"orders":{"broker-a":{"0":1700000000000}}}', _parse_timestamps)
 ASSIGNMENT: Final = Kind('JSON like {"orders":{"broker-a":[0,1]}}', _parse_assignment)
 PATTERN: Final = Kind("regular expression", _parse_pattern)
+TAGS: Final = Kind("tags, joined by ||", _parse_tags)
 SQL_EXPRESSION: Final = Kind("SQL92 expression", _parse_sql)
 ADDRESSES: Final = Kind("host:port, separated by ; or ,", _parse_addresses)
 ADDRESS_MAP: Final = Kind("advertised=reachable pairs, comma-separated", _parse_address_map)

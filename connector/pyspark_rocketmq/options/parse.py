@@ -7,7 +7,6 @@ silently ignored, except those that Spark itself adds.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
@@ -28,6 +27,7 @@ from pyspark_rocketmq.options.values import (
     ReadOptions,
     WriteOptions,
 )
+from rocketmq_wire.suggest import nearest
 
 DEFINITIONS: Final = (*CONNECTION_DEFINITIONS, *READ_DEFINITIONS, *SINK_DEFINITIONS)
 """Every option: parsing, error messages and the reference page come from these tables."""
@@ -83,6 +83,8 @@ class ParsedOptions:
     given: frozenset[str]
     has_path: bool
     """True if the user gave a path."""
+    is_table: bool
+    """True if the options are those of a stored table."""
 
     def unchecked_read(self) -> ReadOptions:
         return ReadOptions(
@@ -97,8 +99,8 @@ class ParsedOptions:
     def selected_read(self) -> ReadOptions:
         """The options of a read that names a cluster and topics."""
         options = self.unchecked_read()
-        checks.require_connection(options)
-        checks.require_selection(options, has_path=self.has_path)
+        checks.require_connection(options, is_table=self.is_table or not self.given)
+        checks.require_selection(options, has_path=self.has_path, is_table=self.is_table)
         return options
 
     def read(self, use: Use) -> ReadOptions:
@@ -115,7 +117,8 @@ class ParsedOptions:
             connection=self._part(ConnectionOptions),
             **self._values_of(WriteOptions),
         )
-        checks.require_connection(options)
+        # Spark does not tell a write whether it is into a table.
+        checks.require_connection(options, is_table=True)
         checks.refuse_path_in_write(has_path=self.has_path)
         self._check_uses(Use.SINK)
         checks.check_write(options)
@@ -133,8 +136,9 @@ class ParsedOptions:
             definition = _BY_KEY[name.lower()]
             if use not in definition.uses:
                 belongs = " or ".join(sorted(known.value for known in definition.uses))
+                here = "write" if use is Use.SINK else f"{use.value} query"
                 raise OptionError(
-                    name, f"is for {belongs} and has no meaning in a {use.value} query", "NOT_HERE"
+                    name, f"is for {belongs} and has no meaning in a {here}", "NOT_HERE"
                 )
 
 
@@ -168,7 +172,7 @@ def parse_options(raw: Mapping[str, str]) -> ParsedOptions:
             reason = f"contradicts option '{_spelling(earlier.lower())}': give one of them"
             raise OptionError(spelling, reason, "CONFLICT")
         values[definition.field] = value
-    parsed = ParsedOptions(values, frozenset(spelled), _has_path(raw))
+    parsed = ParsedOptions(values, frozenset(spelled), _has_path(raw), _is_table(raw))
     options = parsed.unchecked_read()
     checks.check_connection(options.connection, options.given)
     checks.check_read_together(options)
@@ -184,9 +188,12 @@ def _is_stored_copy(lowered: str, raw: Mapping[str, str]) -> bool:
 def _has_path(raw: Mapping[str, str]) -> bool:
     """True if the user gave a path; a stored table has one of its own."""
     keys = {key.lower() for key in raw}
-    if keys.intersection(_TABLE_FACTS) or any(key.startswith(_STORED_PREFIX) for key in keys):
-        return False
-    return not keys.isdisjoint(("path", "paths"))
+    return not _is_table(raw) and not keys.isdisjoint(("path", "paths"))
+
+
+def _is_table(raw: Mapping[str, str]) -> bool:
+    keys = {key.lower() for key in raw}
+    return not keys.isdisjoint(_TABLE_FACTS) or any(key.startswith(_STORED_PREFIX) for key in keys)
 
 
 def _definition(key: str) -> OptionDefinition:
@@ -194,7 +201,7 @@ def _definition(key: str) -> OptionDefinition:
     definition = _BY_KEY.get(lowered)
     if definition is not None:
         return definition
-    near = difflib.get_close_matches(lowered, _BY_KEY, n=1, cutoff=0.6)
+    near = nearest(lowered, _BY_KEY)
     if lowered == "kafka.bootstrap.servers":
         hint = "give the name server's address as 'nameServer'; docs/from-kafka.md has the others"
     elif lowered.startswith("kafka."):
@@ -202,7 +209,7 @@ def _definition(key: str) -> OptionDefinition:
     elif lowered in _OF_FROM_CSV:
         hint = "Spark's from_csv takes it, which reads CSV bodies from the column 'body'"
     elif near:
-        hint = f"did you mean '{_spelling(near[0])}'?"
+        hint = f"did you mean '{_spelling(near)}'?"
     else:
         hint = "the options reference lists every option"
     raise OptionError(key, f"is unknown: {hint}", "UNKNOWN")

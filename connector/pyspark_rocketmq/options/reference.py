@@ -12,10 +12,9 @@ from pyspark_rocketmq.options.parse import DEFINITIONS
 from rocketmq_arrow.source_columns import COLUMNS, DEFAULT_COLUMNS, Column
 
 _HEAD: Final = """\
-# Options and columns
+<!-- Written by python -m pyspark_rocketmq.options.reference: change options/tables.py. -->
 
-Written by `python -m pyspark_rocketmq.options.reference > docs/options.md`: change the tables, not
-this page.
+# Options and columns
 
 Keys are case-insensitive; an unknown one is refused with the nearest known name.
 
@@ -23,6 +22,10 @@ A batch read whose end is `latest` is not repeatable: every use of the DataFrame
 Spark runs again, reads what is there then. To read the same rows twice, give numbers as the end, or
 take them from `pin_offsets`.
 """
+_SECTION_HEADS: Final = {
+    "sink": "The topic of all rows is the option `topic`, another spelling of "
+    "[`subscribe`](#subscribe).\n\n",
+}
 _COLUMNS_HEAD: Final = """\
 ## Columns
 
@@ -61,7 +64,7 @@ _CONTENTS: Final = {
 
 
 def reference_markdown() -> str:
-    return f"{_HEAD}\n{_options()}\n{_columns()}"
+    return f"{_HEAD}\n{_options()}{_columns()}"
 
 
 def _columns() -> str:
@@ -77,32 +80,27 @@ def _options() -> str:
     groups: dict[str, list[OptionDefinition]] = {}
     for definition in DEFINITIONS:
         groups.setdefault(definition.group, []).append(definition)
-    parts = []
-    for group, definitions in groups.items():
-        rows = "\n".join(map(_row, definitions))
-        parts.append(
-            f"## {group[0].upper()}{group[1:]}\n\n"
-            f"| option | takes | default | for | what it is for |\n|---|---|---|---|---|\n{rows}\n"
-        )
-    return "\n".join(parts)
+    return "".join(
+        f"## {group[0].upper()}{group[1:]}\n\n"
+        + _SECTION_HEADS.get(group, "")
+        + "".join(map(_option, definitions))
+        for group, definitions in groups.items()
+    )
 
 
-def _row(definition: OptionDefinition) -> str:
-    names = f"`{definition.name}`"
-    if definition.aliases:
-        names += " (" + ", ".join(f"`{alias}`" for alias in definition.aliases) + ")"
-    uses = ", ".join(sorted(use.value for use in definition.uses))
+def _option(definition: OptionDefinition) -> str:
     text = definition.help
     if definition.supported == ():
         text += " Not supported yet."
     elif definition.supported is not None:
         text += f" Only {', '.join(map(_shown, definition.supported))} so far."
-    cells = (names, definition.kind.takes, _default(definition), uses, text)
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _default(definition: OptionDefinition) -> str:
-    return "" if definition.default in (None, ()) else _shown(definition.default)
+    facts = [f"For {', '.join(sorted(use.value for use in definition.uses))}"]
+    facts.append(f"takes {definition.kind.takes}")
+    if definition.default not in (None, ()):
+        facts.append(f"default {_shown(definition.default)}")
+    if definition.aliases:
+        facts.append("also spelled " + ", ".join(f"`{alias}`" for alias in definition.aliases))
+    return f"### `{definition.name}`\n\n{text}\n\n*{' · '.join(facts)}*\n\n"
 
 
 def _shown(value: object) -> str:

@@ -68,21 +68,25 @@ def _parse_write_name(text: str) -> WriteName:
     # The name becomes a tag, whose expressions have characters of their own.
     found = re.fullmatch(r"([\w.:-]{1,100})(?:/([0-9]{1,18}))?", text.strip(), re.ASCII)
     if found is None:
-        raise ValueError("must be NAME or NAME/NUMBER, a name of letters, digits, . _ : and -")
+        raise ValueError(
+            "must be a name, or name/number, such as nightly or nightly/17; the name has letters, "
+            "digits, . _ : and -"
+        )
     return WriteName(found[1], None if found[2] is None else int(found[2]))
 
 
-_WRITE_NAME: Final = kinds.Kind("NAME or NAME/NUMBER", _parse_write_name)
+_WRITE_NAME: Final = kinds.Kind("a name, or name/number: nightly, nightly/17", _parse_write_name)
 
 CONNECTION_DEFINITIONS: Final = (
     _connect.option(
         "nameServer", kinds.ADDRESSES, (), aliases=("nameServers", "namesrvAddr", "nameserver.addr")
     ).with_help(
-        "Name servers of the cluster: RocketMQ's own TCP protocol. Or one http:// address of a web "
-        "server that lists them, asked every two minutes."
+        "Name servers of the cluster: RocketMQ's own TCP protocol. The port is 9876 unless given. "
+        "Or one http:// address of a web server that lists them, asked every two minutes."
     ),
     _connect.option("endpoints", kinds.TEXT).with_help(
-        "Address of the bundled broker's gRPC service, instead of nameServer."
+        "Address of a gRPC service, instead of nameServer: the bundled broker's or, with "
+        "consumeMode=pop, a RocketMQ proxy's."
     ),
     _connect.option("addressMap", kinds.ADDRESS_MAP, ()).with_help(
         "Reachable addresses for the ones that brokers advertise (brokers behind NAT, containers)."
@@ -118,11 +122,11 @@ CONNECTION_DEFINITIONS: Final = (
         "this and the other files."
     ),
     _connect.option("tls.certFile", kinds.TEXT).with_help(
-        "Certificate to show, with its chain (PEM)."
+        "The client's certificate with its chain (PEM), for servers that require one."
     ),
-    _connect.option("tls.keyFile", kinds.TEXT).with_help("Key of the certificate to show (PEM)."),
+    _connect.option("tls.keyFile", kinds.TEXT).with_help("The private key of tls.certFile (PEM)."),
     _connect.option("tls.serverName", kinds.TEXT).with_help(
-        "Name that every server's certificate must show (default: the host of its address)."
+        "Name that the certificate of every server must have (default: the host of its address)."
     ),
     _connect.option("tls.verify", kinds.FLAG, True).with_help(
         "false accepts any certificate, as RocketMQ's own clients do: a man in the middle can read "
@@ -137,9 +141,9 @@ READ_DEFINITIONS: Final = (
     _select.option(
         "subscribe", kinds.NAMES, aliases=("topic", "topics", "consumer.topic"), uses=READ | SINK
     ).with_help(
-        "Topics to read, or the topic to write to (instead of a column topic). A restarted stream "
-        "may select others: the checkpoint keeps the offsets of topics it leaves out, and the "
-        "stream reads topics it adds from their first message."
+        "Topics to read. For a write: the topic of all rows, instead of a column `topic`. A "
+        "restarted stream may select other topics: it reads new ones from their first message, and "
+        "the checkpoint keeps the offsets of those that are left out."
     ),
     _select.option("subscribePattern", kinds.PATTERN).with_help(
         "Read every topic whose whole name matches; system topics never do."
@@ -149,12 +153,12 @@ READ_DEFINITIONS: Final = (
         "Read the dead letters of this consumer group: messages whose attempts are used up. If "
         "there are none yet, a batch is empty, and a stream waits for the first."
     ),
-    _select.option("tags", kinds.TEXT, aliases=("subExpression", "consumer.tag")).with_help(
+    _select.option("tags", kinds.TAGS, aliases=("subExpression", "consumer.tag")).with_help(
         "Tag expression such as 'A || B'; filtered at the broker, checked again here."
     ),
     _select.option("sql", kinds.SQL_EXPRESSION).with_help(
-        "SQL92 expression over message properties, instead of tags: filtered at the broker, which "
-        "must allow it (enablePropertyFilter). CONTAINS, STARTSWITH, ENDSWITH: RocketMQ 5.1.3 on."
+        "Selects messages by an SQL92 expression over properties. The broker filters, and must "
+        "allow it. Excludes `tags`."
     ),
     _select.option(
         "messageKey",
@@ -192,11 +196,11 @@ READ_DEFINITIONS: Final = (
         "startingOffsetsByTimestamp, which overrides startingOffsets."
     ),
     _start_end.option("startingOffsetsByTimestamp", kinds.TIMESTAMPS).with_help(
-        "The same with a time for every queue."
+        "startingTimestamp, with a time for every queue."
     ),
     _start_end.option(
         "startingOffsetsByTimestampStrategy", kinds.choice("error", "latest"), "error"
-    ).with_help("What to do when a queue has no message at or after the time."),
+    ).with_help("The action if a queue has no message at or after the time."),
     _start_end.option("endingOffsets", kinds.offsets("latest"), "latest", uses=BATCH).with_help(
         "Where a batch read ends, exclusively. The tasks resolve 'latest' when they read, so such "
         "a read is not repeatable."
@@ -205,7 +209,7 @@ READ_DEFINITIONS: Final = (
         "End before the first message stored at or after this time."
     ),
     _start_end.option("endingOffsetsByTimestamp", kinds.TIMESTAMPS, uses=BATCH).with_help(
-        "The same with a time for every queue."
+        "endingTimestamp, with a time for every queue."
     ),
     _admission.option("maxOffsetsPerTrigger", kinds.count(1)).with_help(
         "Messages per micro-batch, shared in proportion to the backlog of each queue; every queue "
@@ -230,7 +234,7 @@ READ_DEFINITIONS: Final = (
         "Pack queues into at most this many tasks."
     ),
     _admission.option("maxRecordsPerPartition", kinds.count(1), uses=READ).with_help(
-        "No task reads more messages than this, also beyond maxPartitions."
+        "No task reads more messages than this, even if that makes more tasks than maxPartitions."
     ),
     _pull.option(
         "pullBatchSize", kinds.count(1, 100_000), 10_000, aliases=("pull.max.batch.size",)
@@ -242,15 +246,15 @@ READ_DEFINITIONS: Final = (
         "each task over endpoints."
     ),
     _pull.option("pullThresholdSizeForQueue", kinds.count(1, 4_096), 100).with_help(
-        "The same in MiB. Whatever it is, a read requests ahead at most 16 MiB for a queue and 32 "
-        "MiB for a task over nameServer, and 5 MiB for a task over endpoints."
+        "pullThresholdForQueue in MiB. In any case a read requests ahead at most 16 MiB for a "
+        "queue and 32 MiB for a task over nameServer, and 5 MiB for a task over endpoints."
     ),
     _pull.option("consumeMaxSpan", kinds.count(1)).with_help(
-        "Largest distance between the first and the last offset in flight."
+        "Largest distance between the first and the last offset in flight in one queue."
     ),
     _pull.option("pullsInFlight", kinds.count(1, 256), 64).with_help(
-        "Pulls in flight for one queue, 8 if more than 2 MiB are expected of them; "
-        "a task has 128 at one broker, or this many."
+        "Pulls in flight for one queue; 8 if more than 2 MiB are expected of them. A task has at "
+        "most 128 at one broker, or this number if it is larger."
     ),
     _pull.option("suspendTimeoutMs", kinds.duration(100, 300_000), 15_000, uses=STREAM).with_help(
         "How long a broker may hold the pull that waits for new messages."
@@ -265,7 +269,7 @@ READ_DEFINITIONS: Final = (
         "Append the column properties to the default schema."
     ),
     _rows.option("corruptMessages", kinds.choice("fail", "skip", "emit"), "fail").with_help(
-        "What to do with a message that fails its checks: fail, skip it (the log counts it), or "
+        "The action for a message that fails its checks: fail, skip it (the log counts it), or "
         "emit it with the reason in the column corruptReason."
     ),
     _rows.option("checkCrc", kinds.FLAG, True).with_help("Compare every body with its checksum."),
@@ -308,9 +312,11 @@ READ_DEFINITIONS: Final = (
     _group.option("joinGroup", kinds.FLAG, False).with_help(
         "Be a member of the group: share its topics' queues with its other queries and consumers, "
         "take over the queues of members that leave or die, and hand queues over by the group's "
-        "committed offsets. startingOffsets applies to queues without one. The group's "
-        "redeliveries are shared, too: as rows of the topic %RETRY%<group>. Needs nameServer and "
-        "subscribe."
+        "committed offsets. startingOffsets applies to topics in which the group has none: with "
+        "latest, the default, the first member commits their ends, and the group begins there. "
+        "RocketMQ's own consumers read a young topic from its start: set earliest for that. The "
+        "group's redeliveries are shared, too: as rows of the topic %RETRY%<group>. Needs "
+        "nameServer and subscribe."
     ),
     _group.option(
         "allocateStrategy", kinds.choice("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"), "AVG"
@@ -369,8 +375,8 @@ SINK_DEFINITIONS: Final = (
         "The name by which the sink recognises a batch write that runs again: with "
         "delivery=transactional it sends nothing twice, with at-least-once `drop_replays` "
         "recognises it. NAME in foreachBatch, where the sink adds the query's and the batch's ids: "
-        "give each write a name of its own. NAME/NUMBER elsewhere, with a number that grows from "
-        "write to write."
+        "give each write a name of its own. Elsewhere give NAME/NUMBER, such as nightly/17, and "
+        "raise the number with each write."
     ),
     # With messages of 1 KB, 1 MiB costs the broker and the task a fifth more.
     _sink.option("maxBatchBytes", kinds.SIZE, 2 * 1024 * 1024).with_help(
@@ -381,7 +387,7 @@ SINK_DEFINITIONS: Final = (
         "Sends in flight for each task, one at a time for each queue."
     ),
     _sink.option("producerGroup", kinds.GROUP_NAME, "pyspark-rocketmq-producer").with_help(
-        "Producer group named in sends."
+        "The producer group that the sends name."
     ),
     _sink.option("compression", kinds.choice("none", "zlib", "lz4", "zstd"), "none").with_help(
         "Codec of large bodies, each by itself. Every reader of the topic must support it: all "

@@ -118,7 +118,7 @@ class ReadOptions:
     @property
     def may_be_absent(self) -> bool:
         """True if the selected topics need not exist."""
-        return self.assign is not None or self.dead_letters_of is not None
+        return self.dead_letters_of is not None
 
     @property
     def pull_group(self) -> str:

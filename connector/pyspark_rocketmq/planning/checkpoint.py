@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark_rocketmq.errors import CheckpointError, UnsupportedError
+from pyspark_rocketmq.planning.topic_identity import QueueIdentity
 from rocketmq_wire.model import QueueId
 
 VERSION: Final = 1
@@ -54,6 +55,12 @@ class SourceOffset:
         cls, offsets: Mapping[QueueId, int], first_store_times: Mapping[QueueId, int]
     ) -> SourceOffset:
         return cls(offsets, dict(offsets), first_store_times, is_initial=True)
+
+    def identities(self) -> dict[QueueId, QueueIdentity]:
+        """Return the identity of each queue that has one."""
+        times, offsets = self.first_store_times, self.first_offsets
+        queues = (*times, *offsets)
+        return {queue: QueueIdentity(times.get(queue), offsets.get(queue)) for queue in queues}
 
     def has_identity_of(self, other: SourceOffset) -> bool:
         """True if both hold the same objects for first store times and first offsets."""

@@ -98,13 +98,13 @@ def numbers_by_queue(option: str, given: PerQueue, queues: Sequence[QueueId]) ->
     note = _missing_level(given, numbers)
     if unknown:
         raise OptionError(
-            option, f"names queues that are not read: {_listed(unknown)}{note}", "UNKNOWN_QUEUE"
+            option, f"names queues that are not read: {listed(unknown)}{note}", "UNKNOWN_QUEUE"
         )
     absent = sorted(set(queues) - set(numbers))
     if absent:
         raise OptionError(
             option,
-            f"must name every queue, it leaves out {_listed(absent)}: use -2 for earliest, "
+            f"must name every queue, it leaves out {listed(absent)}: use -2 for earliest, "
             f"-1 for latest{note}",
             "QUEUE_MISSING",
         )
@@ -125,5 +125,5 @@ def _missing_level(given: PerQueue, numbers: Mapping[QueueId, int]) -> str:
     return ""
 
 
-def _listed(queues: Sequence[QueueId]) -> str:
+def listed(queues: Sequence[QueueId]) -> str:
     return "; ".join(map(str, queues[:5])) + ("; ..." if len(queues) > 5 else "")

@@ -10,8 +10,16 @@ tells nothing more: a queue that begins at 0 again begins below the first offset
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from rocketmq_wire.model import Bounds, QueueId
+
+
+class QueueIdentity(NamedTuple):
+    """What tells one queue from that of a recreated topic; see above."""
+
+    first_store_time: int | None
+    first_offset: int | None
 
 
 class TopicIdentity:

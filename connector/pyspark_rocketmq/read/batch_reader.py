@@ -6,18 +6,21 @@ stay words in the plan, and every use reads what is there then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_rocketmq.boundary import bares_errors
 from pyspark_rocketmq.client_settings import connection_settings
+from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.options.kinds import PerQueue
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.batch import PlannedQueue, plan_batch
 from pyspark_rocketmq.planning.selection import named_topics
 from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.read.batch_log import log_batch
-from pyspark_rocketmq.read.cluster_scan import first_scan, report_missing, require_topics
+from pyspark_rocketmq.read.cluster_scan import first_scan, require_selected
 from pyspark_rocketmq.read.offset_search import find_ending_offsets, find_starting_offsets
 from pyspark_rocketmq.read.plan import ReadPlan
 from pyspark_rocketmq.read.task import RangePartition, TaskPartition, range_partitions
@@ -32,10 +35,10 @@ _SAME_ID_MAX = 64
 def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
     """Plan the range of every queue of a batch read, as of now."""
     scan = first_scan(cluster, options, is_whole=True, with_first_store_times=False)
-    report_missing(scan)
-    require_topics(scan, options)
+    require_selected(scan, options, cluster)
     starts = find_starting_offsets(options, cluster, scan.bounds, "earliest")
     ends = find_ending_offsets(options, cluster, scan.bounds)
+    _refuse_reversed(options, starts.offsets, ends.offsets)
     return [
         PlannedQueue(
             queue,
@@ -46,6 +49,19 @@ def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
         )
         for queue in scan.queues
     ]
+
+
+def _refuse_reversed(
+    options: ReadOptions, starts: Mapping[QueueId, int], ends: Mapping[QueueId, int]
+) -> None:
+    """Refuse numbers that start behind their end; a group may have committed more than the end."""
+    if not isinstance(options.starting_offsets, PerQueue):
+        return
+    for queue, start in sorted(starts.items()):
+        if ends[queue] < start:
+            raise OptionError(
+                "endingOffsets", f"ends {queue} at {ends[queue]}, before its start at {start}"
+            )
 
 
 class _PlannedReader(DataSourceReader):
@@ -59,6 +75,7 @@ class _PlannedReader(DataSourceReader):
         return partition.read(self._plan)
 
 
+@bares_errors("partitions", "read")
 class BatchReader(_PlannedReader):
     """The batch reader of Spark 4.0 to 4.3."""
 
@@ -88,6 +105,7 @@ class BatchReader(_PlannedReader):
         return topics
 
 
+@bares_errors("partitions", "read")
 class LookupReader(_PlannedReader):
     """Reads messages with a key or an id alone. It looks up when Spark plans, once a `.load()`."""
 

@@ -6,10 +6,15 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pyspark_rocketmq.errors import ClusterUnreachableError
+from pyspark_rocketmq.errors import ClusterUnreachableError, OptionError
 from pyspark_rocketmq.options.values import ReadOptions
-from pyspark_rocketmq.planning.selection import assigned_queues, matching_topics, named_topics
-from rocketmq_client.cluster import Cluster
+from pyspark_rocketmq.planning.selection import (
+    assigned_queues,
+    listed,
+    matching_topics,
+    named_topics,
+)
+from rocketmq_client.cluster import Cluster, no_route
 from rocketmq_client.retry import Retry
 from rocketmq_client.retry_schedules import PLAN
 from rocketmq_wire.errors import (
@@ -143,16 +148,16 @@ def first_scan(
         ) from None
 
 
-def report_missing(found: ClusterScan) -> None:
-    """Warn about assigned queues that do not exist: the read skips them."""
-    for queue in found.missing_queues:
-        _log.warning("assigned queue does not exist and is skipped: %s", queue)
+def require_selected(scan: ClusterScan, options: ReadOptions, cluster: Cluster) -> None:
+    """Check that a new read finds the topics and queues that its options name.
 
-
-def require_topics(scan: ClusterScan, options: ReadOptions) -> None:
+    Raises TopicNotFoundError and OptionError.
+    """
     if scan.absent_topics and not options.may_be_absent:
-        raise no_route(scan.absent_topics)
-
-
-def no_route(topics: Iterable[str]) -> TopicNotFoundError:
-    return TopicNotFoundError(17, f"no route to topic {', '.join(sorted(topics))}")
+        raise no_route(cluster, scan.absent_topics)
+    if scan.missing_queues:
+        raise OptionError(
+            "assign",
+            f"names queues that do not exist: {listed(scan.missing_queues)}",
+            "UNKNOWN_QUEUE",
+        )

@@ -12,9 +12,10 @@ from pyspark_rocketmq.planning.batch import EARLIEST, LATEST
 from pyspark_rocketmq.planning.selection import numbers_by_queue
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.loss import judge_offset
-from rocketmq_wire.errors import raise_first
+from rocketmq_wire.errors import RocketMQError, raise_first
 from rocketmq_wire.model import Bounds, QueueId
 from rocketmq_wire.requests.offsets import Boundary
+from rocketmq_wire.suggest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ def _at_numbers(
 
 def _at_committed(
     options: ReadOptions,
+    cluster: Cluster,
     committed: Mapping[QueueId, int | None],
     bounds: Mapping[QueueId, Bounds],
     fallback: str,
@@ -59,16 +61,22 @@ def _at_committed(
         if offset is not None:
             offsets[queue] = offset
         elif fallback == "error":
-            raise OptionError(
-                "startingOffsets",
-                f"= group:error, and group {options.consumer.group} has no committed offset in "
-                f"{queue}",
-                "NO_PROGRESS",
-            )
+            group = options.consumer.group or ""
+            is_unknown = all(number is None for number in committed.values())
+            hint = _similar_group(cluster, group) if is_unknown else ""
+            problem = f"= group:error, and group {group} has no committed offset in {queue}"
+            raise OptionError("startingOffsets", f"{problem}{hint and f'.{hint}'}", "NO_PROGRESS")
         else:
             held = bounds[queue]
             offsets[queue] = held.start if fallback == "earliest" else held.end
     return ResolvedOffsets(_judged(options, offsets, bounds))
+
+
+def _similar_group(cluster: Cluster, group: str) -> str:
+    try:
+        return did_you_mean(group, cluster.groups())
+    except RocketMQError:
+        return ""
 
 
 def _judged(
@@ -106,7 +114,7 @@ def find_starting_offsets(
         return _at_end(bounds)
     _, _, fallback = wanted.partition(":")
     committed = raise_first(cluster.committed_offsets(options.consumer.group or "", tuple(bounds)))
-    return _at_committed(options, committed, bounds, fallback or "earliest")
+    return _at_committed(options, cluster, committed, bounds, fallback or "earliest")
 
 
 def find_ending_offsets(

@@ -31,24 +31,30 @@ class PinnedOffsets:
     """A batch read whose ends are numbers: reading it twice gives the same rows."""
 
     given: Mapping[str, str]
+    """The options that were pinned."""
     ranges: tuple[OffsetRange, ...]
+    """The offsets to read, by queue."""
     tasks: int
     """The number of tasks of the read."""
 
     @property
     def starting_offsets(self) -> str:
+        """The start of every queue, as the option `startingOffsets` takes it."""
         return json.dumps(nested({piece.queue: piece.start for piece in self.ranges}))
 
     @property
     def ending_offsets(self) -> str:
+        """The end of every queue, as the option `endingOffsets` takes it."""
         return json.dumps(nested({piece.queue: piece.end for piece in self.ranges}))
 
     @property
     def messages(self) -> int:
+        """The number of offsets to read."""
         return sum(map(len, self.ranges))
 
     @property
     def queues(self) -> int:
+        """The number of queues with something to read."""
         return sum(1 for piece in self.ranges if len(piece))
 
     @property
@@ -100,7 +106,10 @@ class PinnedOffsets:
 def pin_offsets(options: Mapping[str, str]) -> PinnedOffsets:
     """Resolve the start and end of a batch read now: a dry run, and fixed offsets for the job.
 
-    `options` are those of the read. Raises the errors of planning the read.
+    Raises the errors of planning the read.
+
+    Args:
+        options: The options of a read, as for `spark.read`.
     """
     given = {key: str(text) for key, text in options.items()}
     parsed = read_options(given, Use.BATCH)

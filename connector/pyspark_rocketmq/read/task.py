@@ -8,7 +8,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -17,7 +17,13 @@ from pyspark.sql.datasource import InputPartition
 
 from pyspark_rocketmq.errors import DataLossError, ReadOutageError, raise_or_skip_loss
 from pyspark_rocketmq.planning.batch import EARLIEST, LATEST, BatchTask, QueueSlice
+from pyspark_rocketmq.planning.topic_identity import QueueIdentity
 from pyspark_rocketmq.read.plan import ReadPlan
+from pyspark_rocketmq.read.recreated_topics import (
+    Identities,
+    drop_recreated_queues,
+    find_recreated_queues,
+)
 from pyspark_rocketmq.read.typed_bodies import TypedBatches
 from rocketmq_arrow.decode.decoder import Decoder
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -28,6 +34,7 @@ from rocketmq_client.retry import Retry
 from rocketmq_client.retry_schedules import TASK
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import (
+    BrokerError,
     ConnectError,
     RocketMQError,
     TopicNotFoundError,
@@ -47,12 +54,16 @@ _idle: dict[int, list[tuple[ConnectionSettings, Cluster]]] = {}
 """The connections of each process, those longest unused first."""
 _IDLE_MAX: Final = 8
 _NO_ADDRESSES: Final[Mapping[str, str]] = {}
+_NO_IDENTITIES: Final[Identities] = {}
 _frozen = (0, 0)
 """The process, and its number of modules when they were last frozen."""
 
 
 def read_ranges(
-    plan: ReadPlan, ranges: Sequence[OffsetRange], addresses: Mapping[str, str] = _NO_ADDRESSES
+    plan: ReadPlan,
+    ranges: Sequence[OffsetRange],
+    addresses: Mapping[str, str] = _NO_ADDRESSES,
+    identities: Identities = _NO_IDENTITIES,
 ) -> Iterator[pa.RecordBatch]:
     """Read known ranges. Raises DataLossError, CorruptRecordError and the client's errors.
 
@@ -60,7 +71,9 @@ def read_ranges(
     """
     if ranges:
         with _kept_connection(plan.settings, addresses) as cluster:
-            yield from _RangeReader(plan, cluster, ranges).batches()
+            if identities and not plan.fail_on_data_loss:
+                ranges = drop_recreated_queues(cluster, ranges, identities, fail_on_data_loss=False)
+            yield from _RangeReader(plan, cluster, ranges, identities).batches()
 
 
 def read_task(
@@ -165,10 +178,17 @@ def _first_offsets(
 
 
 class _RangeReader:
-    def __init__(self, plan: ReadPlan, cluster: Cluster, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(
+        self,
+        plan: ReadPlan,
+        cluster: Cluster,
+        ranges: Sequence[OffsetRange],
+        identities: Identities = _NO_IDENTITIES,
+    ) -> None:
         self._plan = plan
         self._cluster = cluster
         self._ranges = ranges
+        self._identities = identities
         self._typed: TypedBatches | None = None
         if plan.typed is not None:
             self._typed = TypedBatches(plan.typed, secrets.token_hex(8))
@@ -181,7 +201,11 @@ class _RangeReader:
                     yield from self._decoded(chunk)
                 else:
                     raise_or_skip_loss(chunk.loss, fail_on_data_loss=self._plan.fail_on_data_loss)
+            self._check_identities()
         except RangeLostError as error:
+            # A recreated topic has other advice than the offsets that it does not have.
+            with suppress(TransportError, BrokerError):
+                self._check_identities()
             raise DataLossError(error.loss) from error
         except TransportError as error:
             if not error.retryable:
@@ -197,6 +221,18 @@ class _RangeReader:
                 "%s with bad bodies dropped, since bodyMode=dropmalformed",
                 plural(self._typed.dropped, "message"),
             )
+
+    def _check_identities(self) -> None:
+        """Find out whether all that was read is of the planned topic. Raises DataLossError."""
+        if not self._identities:
+            return
+        plan = self._plan
+        retry = Retry(plan.settings.over_outage(TASK), self._cluster.clock, log=_log)
+        losses = retry.call(
+            lambda: find_recreated_queues(self._cluster, self._ranges, self._identities)
+        )
+        for loss in losses.values():
+            raise_or_skip_loss(loss, fail_on_data_loss=plan.fail_on_data_loss)
 
     def _decoded(self, chunk: RangeChunk) -> Iterator[pa.RecordBatch]:
         skipped_before, count = self._decoder.skipped, 0
@@ -254,36 +290,57 @@ def _put_back(settings: ConnectionSettings, cluster: Cluster, *, is_reusable: bo
 class RangePartition(InputPartition):
     """Known ranges of queues, read one after the other, and their brokers' addresses."""
 
-    def __init__(self, ranges: tuple[OffsetRange, ...], addresses: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        ranges: tuple[OffsetRange, ...],
+        addresses: Mapping[str, str],
+        identities: Identities = _NO_IDENTITIES,
+    ) -> None:
         super().__init__(ranges)
         self.ranges = ranges
         self.addresses = addresses
+        self.identities = identities
 
     def counts(self) -> Iterator[tuple[QueueId, int]]:
         return ((piece.queue, len(piece)) for piece in self.ranges)
 
     def read(self, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-        return read_ranges(plan, self.ranges, self.addresses)
+        return read_ranges(plan, self.ranges, self.addresses, self.identities)
 
     def __reduce__(self) -> tuple[Callable[..., RangePartition], tuple[object, ...]]:
         # Plain values: pickling the objects takes ten times as long for thousands of queues.
-        return _partition_of, ([(*r.queue, r.start, r.end) for r in self.ranges], self.addresses)
+        plain = [(*piece.queue, piece.start, piece.end) for piece in self.ranges]
+        identities = [self.identities.get(piece.queue) for piece in self.ranges]
+        known = [None if identity is None else tuple(identity) for identity in identities]
+        return _partition_of, (plain, self.addresses, known)
 
 
 def _partition_of(
-    plain: list[tuple[str, str, int, int, int]], addresses: Mapping[str, str]
+    plain: list[tuple[str, str, int, int, int]],
+    addresses: Mapping[str, str],
+    known: list[tuple[int | None, int | None] | None],
 ) -> RangePartition:
     ranges = tuple(
         OffsetRange(QueueId(topic, broker, index), start, end)
         for topic, broker, index, start, end in plain
     )
-    return RangePartition(ranges, addresses)
+    identities = {
+        piece.queue: QueueIdentity(*identity)
+        for piece, identity in zip(ranges, known, strict=True)
+        if identity is not None
+    }
+    return RangePartition(ranges, addresses, identities)
 
 
 def range_partitions(
-    tasks: Sequence[tuple[OffsetRange, ...]], addresses: Mapping[str, str]
+    tasks: Sequence[tuple[OffsetRange, ...]],
+    addresses: Mapping[str, str],
+    identities: Identities = _NO_IDENTITIES,
 ) -> list[RangePartition]:
-    """Make a partition for each task, with the addresses that it needs."""
+    """Make a partition for each task, with the addresses that it needs.
+
+    All partitions share `identities`; each carries those of its own queues to its worker.
+    """
     # Most tasks read one queue: a dict for each took a third of the time of a plan of 10,000.
     alone = {broker: {broker: address} for broker, address in addresses.items()}
     return [
@@ -292,6 +349,7 @@ def range_partitions(
             alone.get(task[0].queue.broker, {})
             if len(task) == 1
             else _addresses_of((wanted.queue for wanted in task), addresses),
+            identities,
         )
         for task in tasks
     ]

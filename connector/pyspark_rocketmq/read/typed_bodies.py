@@ -6,7 +6,7 @@ A column is a field of the bodies, a column of messages with two underscores bef
 
 from __future__ import annotations
 
-import difflib
+import logging
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,9 @@ from rocketmq_arrow.kernels.gather import as_text
 from rocketmq_arrow.kernels.numpy_arrays import array_of, integers_of
 from rocketmq_arrow.source_columns import COLUMNS, check_schema
 from rocketmq_wire.model import QueueId
+from rocketmq_wire.suggest import nearest
 
+_log = logging.getLogger("pyspark_rocketmq")
 _PREFIX: Final = "__"
 _COLUMN_OF: Final = {f"{_PREFIX}{name}": name for name in COLUMNS} | {"__offset": "queueOffset"}
 _OFFSET: Final = pa.field("queueOffset", pa.int64())
@@ -78,9 +80,16 @@ def typed_plan(options: ReadOptions, schema: pa.Schema) -> TypedPlan | None:
         elif not field.name.startswith(_PREFIX):
             _check_field(field, field.name)
             fields.append(field)
+            if field.name in COLUMNS:
+                _log.warning(
+                    "bodyFormat=json: the column '%s' is read from the bodies; did you mean '%s', "
+                    "the column of messages?",
+                    field.name,
+                    _PREFIX + field.name,
+                )
         elif field.name not in _COLUMN_OF:
-            near = difflib.get_close_matches(field.name, _COLUMN_OF, n=1, cutoff=0.5)
-            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(_COLUMN_OF)}"
+            near = nearest(field.name, _COLUMN_OF)
+            hint = f"did you mean '{near}'?" if near else f"known are {', '.join(_COLUMN_OF)}"
             raise SchemaError(f"unknown column '{field.name}', {hint}")
     if not fields:
         raise OptionError("bodyFormat", "needs .schema(...) with at least one field of the bodies")
@@ -127,10 +136,14 @@ def _check_field(field: pa.Field, path: str) -> None:
         or pa.types.is_signed_integer(kind)
         or kind in (pa.float32(), pa.float64(), pa.string())
     ):
+        from pyspark.sql.pandas.types import from_arrow_type  # Keeps workers light.
+
+        shown = from_arrow_type(kind, prefer_timestamp_ntz=True).simpleString().upper()
         raise OptionError(
             "bodyFormat",
-            f"= json cannot read field '{path}' as {kind}: declare a text STRING and convert it "
-            "in Spark, such as by to_timestamp, or use from_json(body.cast('string'), schema)",
+            f"= json cannot read field '{path}' as {shown}: declare a STRING and convert it in "
+            "Spark, such as by to_date or to_timestamp, or use from_json(body.cast('string'), "
+            "schema)",
         )
 
 

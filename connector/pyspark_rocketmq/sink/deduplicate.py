@@ -30,6 +30,9 @@ def drop_replays(frame: DataFrame) -> DataFrame:
     has seen as state.
 
     Raises SchemaError if `frame` lacks a column that is needed (read with includeProperties=true).
+
+    Args:
+        frame: Messages as a read returns them, with `properties`.
     """
     missing = [name for name in ("properties", *_OFFSET_COLUMNS) if name not in frame.columns]
     if missing:

@@ -50,16 +50,25 @@ def commit_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> 
             Commits(cluster, plan.group, plan.transaction).commit_written(messages)
 
 
-def abort_write(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
+def abort_write(
+    plan: SinkPlan, messages: list[WriterCommitMessage | None], *, has_fixed_id: bool
+) -> None:
+    """Roll back, or log what stays; `has_fixed_id`: a rerun has the id of this write."""
     if plan.transaction is not None:
         with open_cluster(plan.settings) as cluster:
             Commits(cluster, plan.group, plan.transaction).abort_written(messages)
         return
     rows = sum(message.rows for message in messages if isinstance(message, TaskWritten))
+    advice = (
+        "after a rerun drop_replays finds the repeated ones"
+        if has_fixed_id
+        else "without the option writeId a rerun repeats them, and drop_replays cannot tell"
+    )
     _log.warning(
         "the write failed; %s of finished tasks left in their topics, and perhaps some of the "
-        "failed ones: after a rerun drop_replays finds the repeated ones",
+        "failed ones: %s",
         plural(rows, "row"),
+        advice,
     )
 
 

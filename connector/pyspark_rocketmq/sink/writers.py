@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from pyspark_rocketmq.boundary import bares_errors
 from pyspark_rocketmq.errors import OptionError, UnsupportedError
 from pyspark_rocketmq.sink.encoding.plan import SinkPlan, WriteId
 
@@ -29,6 +30,7 @@ _QUERY_PROPERTY: Final = "sql.streaming.queryId"
 _BATCH_PROPERTY: Final = "streaming.sql.batchId"
 
 
+@bares_errors("write", "commit", "abort")
 class BatchWriter(DataSourceArrowWriter):
     def __init__(self, plan: SinkPlan) -> None:
         self._plan = plan
@@ -42,7 +44,7 @@ class BatchWriter(DataSourceArrowWriter):
         _commit(self._plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _abort(self._plan, messages)
+        _abort(self._plan, messages, has_fixed_id=self._plan.named is not None)
 
 
 def _write(
@@ -59,10 +61,12 @@ def _commit(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
     commit_write(plan, messages)
 
 
-def _abort(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
+def _abort(
+    plan: SinkPlan, messages: list[WriterCommitMessage | None], *, has_fixed_id: bool
+) -> None:
     from pyspark_rocketmq.sink.task import abort_write  # Keeps planning light.
 
-    abort_write(plan, messages)
+    abort_write(plan, messages, has_fixed_id=has_fixed_id)
 
 
 def _partition() -> int:
@@ -72,6 +76,7 @@ def _partition() -> int:
 
 if DataSourceStreamArrowWriter is not None:
 
+    @bares_errors("write", "commit", "abort")
     class StreamWriter(DataSourceStreamArrowWriter):
         def __init__(self, plan: SinkPlan) -> None:
             self._plan = plan
@@ -86,7 +91,7 @@ if DataSourceStreamArrowWriter is not None:
             _commit(self._plan, messages)
 
         def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
-            _abort(self._plan, messages)
+            _abort(self._plan, messages, has_fixed_id=True)
 
 
 def _stream_write_id(plan: SinkPlan) -> WriteId:

@@ -30,6 +30,11 @@ class FrozenEnds:
         if self._ends is not None:
             self._ends.setdefault(queue, end)
 
+    def freeze_again(self, queue: QueueId, end: int) -> None:
+        """Freeze the end of a queue that is read again from an earlier offset."""
+        if self._ends is not None:
+            self._ends[queue] = end
+
     def of(self, ends: Mapping[QueueId, int]) -> Mapping[QueueId, int]:
         """Return the frozen ends, or else the present ones."""
         return ends if self._ends is None else self._ends

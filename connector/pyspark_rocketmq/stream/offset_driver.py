@@ -10,75 +10,29 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from pyspark_rocketmq.client_settings import connection_settings
-from pyspark_rocketmq.errors import raise_or_skip_loss
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import ParsedOffsets, SourceOffset, nested
 from pyspark_rocketmq.planning.micro_batch import advance, ranges_between
 from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
 from pyspark_rocketmq.read.cluster_scan import find_first_store_times
+from pyspark_rocketmq.read.recreated_topics import Identities, drop_recreated_queues
 from pyspark_rocketmq.read.task import RangePartition, pause_garbage_collection, range_partitions
 from pyspark_rocketmq.stream.admission import Backlog, OffsetAdmission
 from pyspark_rocketmq.stream.driver import Offset
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.loss import LossReason, judge_offset
 from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import RocketMQError, TopicNotFoundError, split_answers
-from rocketmq_wire.model import Bounds, OffsetRange, QueueId
+from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.model import Bounds, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
 
 _FROM_OFFSET_0: Final = Bounds(0, 1)
-_UNKNOWN: Final = "cannot find out whether the logged batch's messages are still there: %s"
-
-
-def drop_recreated_queues(
-    cluster: Cluster, options: ReadOptions, ranges: Sequence[OffsetRange], planned: SourceOffset
-) -> list[OffsetRange]:
-    """Drop the ranges of queues whose topic was recreated. Raises DataLossError.
-
-    With failOnDataLoss=false the next batch reads the new queues from their start. Ranges that
-    cannot be checked are left to the tasks, which wait for unavailable brokers.
-    """
-    identified = {
-        piece.queue: piece
-        for piece in ranges
-        if piece.queue in planned.first_store_times or piece.queue in planned.first_offsets
-    }
-    try:
-        for topic in {queue.topic for queue in identified}:
-            with suppress(TopicNotFoundError):
-                cluster.queues(topic)
-        held, errors = split_answers(cluster.bounds(identified) if identified else {})
-        first_store_times = find_first_store_times(cluster, held)
-    except RocketMQError as error:
-        _log.warning(_UNKNOWN, error)
-        return list(ranges)
-    if errors:
-        unknown = min(errors)
-        _log.warning(_UNKNOWN, f"{unknown}: {errors[unknown]}")
-    recreated = set()
-    for queue, bounds in held.items():
-        loss = judge_offset(
-            queue,
-            # The batch may begin the queue at offset 0; its end was planned from real messages.
-            identified[queue].end,
-            bounds,
-            first_offset_seen=planned.first_offsets.get(queue),
-            first_store_time=planned.first_store_times.get(queue),
-            first_store_time_now=first_store_times.get(queue),
-        )
-        if loss is not None and loss.reason is LossReason.TOPIC_RECREATED:
-            loss = replace(loss, start=identified[queue].start)
-            raise_or_skip_loss(loss, fail_on_data_loss=options.fail_on_data_loss)
-            recreated.add(queue)
-    return [piece for piece in ranges if piece.queue not in recreated]
 
 
 class OpenWatch(Protocol):
@@ -114,6 +68,8 @@ class OffsetDriver(ABC):
         self._ends: dict[QueueId, int] = {}
         self._identity = TopicIdentity()
         """What tells the queues that are read from those of a recreated topic."""
+        self._identities: tuple[SourceOffset, Identities] | None = None
+        """The identities of the last planned batch, which rarely change."""
         self._parsed = ParsedOffsets()
         self._reported: tuple[dict[QueueId, int], Offset] | None = None
 
@@ -148,10 +104,22 @@ class OffsetDriver(ABC):
         with pause_garbage_collection():
             planned = self._parsed.parse(end)
             ranges = ranges_between(self._parsed.parse(start), planned)
+            identities = self._identities_of(planned)
             if is_logged:
-                ranges = drop_recreated_queues(self._cluster, options, ranges, planned)
+                ranges = drop_recreated_queues(
+                    self._cluster,
+                    ranges,
+                    identities,
+                    fail_on_data_loss=options.fail_on_data_loss,
+                )
             tasks = divide(ranges, Split.of(options))
-            return range_partitions(tasks, self._cluster.broker_addresses())
+            return range_partitions(tasks, self._cluster.broker_addresses(), identities)
+
+    def _identities_of(self, planned: SourceOffset) -> Identities:
+        known = self._identities
+        if known is None or not known[0].has_identity_of(planned):
+            known = self._identities = planned, planned.identities()
+        return known[1]
 
     def report_latest(self) -> Offset | None:
         if not self._ends:
@@ -209,6 +177,14 @@ class OffsetDriver(ABC):
         if end is None and self._watcher is not None and self._admission.is_idle:
             self._release_unread(backlog, None)
             self._admission.wait(self._watcher, backlog, is_unlimited=is_unlimited)
+            backlog = self._backlog(start)
+            end = self._end_of(start, backlog, is_unlimited=is_unlimited)
+        if (
+            end is None
+            and self._watcher is not None
+            and self._watcher.resolve_doubts(backlog.offsets)
+        ):
+            self._release_unread(backlog, None)
             backlog = self._backlog(start)
             end = self._end_of(start, backlog, is_unlimited=is_unlimited)
         self._release_unread(backlog, end)

@@ -18,6 +18,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from pyspark_rocketmq.boundary import bares_errors
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.plan import ReadPlan
@@ -31,6 +32,8 @@ from pyspark_rocketmq.stream.admission import (
 from pyspark_rocketmq.stream.driver import StreamDriver, StreamPartition, open_driver
 
 
+@bares_errors("initialOffset", "prepareForTriggerAvailableNow", "latestOffset")
+@bares_errors("reportLatestOffset", "partitions", "commit", "read")
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The micro-batch reader of Spark 4.0 to 4.3."""
 
@@ -106,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _open_driver(self) -> StreamDriver:
         if self._driver is None:
-            _let_sigterm_unwind()
+            _end_by_sigterm_alone()
             self._driver = open_driver(self._options)
         return self._driver
 
@@ -127,10 +130,14 @@ def _reader_of(packed: bytes) -> StreamReader:
     return StreamReader(*_unpickled(packed))
 
 
-def _let_sigterm_unwind() -> None:
-    """Make the signal that ends a stream process run `stop()`, which Spark does not promise."""
+def _end_by_sigterm_alone() -> None:
+    """Make the signal that ends a stream process run `stop()`, which Spark does not promise.
+
+    Ctrl-C reaches this process, too; the driver decides what it ends.
+    """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _leave)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import (
-    NAME_SERVER_VARIABLE,
     add_connection_options,
     connection_settings,
+    names_cluster,
 )
 from rocketmq_cli.terminal.output import add_json_option, show_json
 from rocketmq_cli.usage import EXIT_FAILED
@@ -55,7 +54,7 @@ def _findings(args: argparse.Namespace) -> Iterator[Finding]:
     if not args.no_spark:
         for check in checks.CHECKS:
             yield from check()
-    if args.name_server or args.endpoints or os.environ.get(NAME_SERVER_VARIABLE):
+    if names_cluster(args):
         yield from checks.check(connection_settings(args), args.topic)
     else:
         yield checks.note("cluster", "not checked", "give --name-server HOST:PORT to check it, too")

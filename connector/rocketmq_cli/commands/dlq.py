@@ -12,7 +12,14 @@ from rocketmq_cli.arguments import Verbs, add_noun, add_verb
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.terminal.output import Record, add_json_option, moment, show, show_json, titles_of
 from rocketmq_cli.terminal.progress import CountLine
-from rocketmq_cli.usage import EXIT_FAILED, UsageError, report, require_positive
+from rocketmq_cli.usage import (
+    EXIT_FAILED,
+    NotThereError,
+    UsageError,
+    partly_done,
+    report,
+    require_positive,
+)
 from rocketmq_wire.errors import raise_first
 from rocketmq_wire.plural import plural
 
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 
 # The group whose committed offsets in a dead-letter topic say what was sent again.
 REPLAY_GROUP = "rmq-dlq-replay"
-_TITLES = titles_of("group", "messages", waiting="not replayed", newest="newest")
+_TITLES = titles_of("group", "messages", notReplayed="not replayed", newest="newest")
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -36,7 +43,7 @@ def add_parser(verbs: Verbs) -> None:
         "  rmq tail '%DLQ%billing' --json          the dead letters themselves",
         summary="count the dead letters of each group",
     )
-    listed.add_argument("group", nargs="?", help="only this group")
+    listed.add_argument("group", metavar="GROUP", nargs="?", help="only this group")
     replay = add_verb(
         actions,
         "replay",
@@ -45,11 +52,13 @@ def add_parser(verbs: Verbs) -> None:
         "  rmq dlq replay billing --execute\n"
         "  rmq dlq replay billing --to orders-again --limit 100 --execute",
         summary="send a group's dead letters to their topic again",
-        description="Sends every dead letter of a group that was not replayed before to its "
-        "original topic. The broker stores how far the replay came as the committed offsets of "
-        f"the group {REPLAY_GROUP}: the next replay resumes there, and may repeat one dead letter.",
+        description="Sends a group's dead letters to their original topics, except those already "
+        "replayed. The broker stores how far the replay came as the committed offsets of "
+        f"the group {REPLAY_GROUP}: the next replay resumes there, and may repeat one dead letter. "
+        "It does not know what the job redrive_dead_letters.py sent: use one of the two for a "
+        "group.",
     )
-    replay.add_argument("group")
+    replay.add_argument("group", metavar="GROUP")
     replay.add_argument("--to", metavar="TOPIC", help="this topic instead of the original one")
     replay.add_argument("--limit", type=int, metavar="N", help="at most N dead letters")
     replay.add_argument("--again", action="store_true", help="also those that were sent before")
@@ -60,6 +69,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def _list(args: argparse.Namespace) -> int:
+    from rocketmq_cli.groups import known_group
     from rocketmq_wire.model import DEAD_LETTER_PREFIX
 
     missing: set[str] = set()
@@ -68,6 +78,8 @@ def _list(args: argparse.Namespace) -> int:
         groups = [topic.removeprefix(DEAD_LETTER_PREFIX) for topic in topics]
         if args.group is not None:
             groups = [group for group in groups if group == args.group]
+            if not groups:
+                known_group(cluster, args.group)
         records = [_summary(cluster, group, missing) for group in groups]
     show(records, _TITLES, as_json=args.json)
     if not records and not args.json:
@@ -90,7 +102,7 @@ def _summary(cluster: Cluster, group: str, missing: set[str]) -> Record:
     return {
         "group": group,
         "messages": sum(stat.end - stat.start for stat in stats.values()),
-        "waiting": waiting,
+        "notReplayed": waiting,
         "newest": moment(max((stat.updated_ms for stat in stats.values()), default=0)),
     }
 
@@ -100,21 +112,20 @@ def _replay(args: argparse.Namespace) -> int:
     sent: Counter[str] = Counter()
     with open_from(args) as cluster:
         bounds = _bounds(cluster, args.group)
+        if args.to is not None:
+            _require_topic(cluster, args.to)
         replayed = _replayed(cluster, bounds)
         ranges = _ranges(bounds, {} if args.again else replayed, args.limit)
         count = sum(map(len, ranges))
         if args.execute:
             line = CountLine(total=count)
-            is_done = False
             try:
-                for topic in _send(cluster, ranges, replayed, args.to):
-                    sent[topic] += 1
-                    line.add(1)
-                is_done = True
+                with partly_done(lambda: f"not all was sent; sent so far: {line.count:,}"):
+                    for topic in _send(cluster, ranges, replayed, args.to):
+                        sent[topic] += 1
+                        line.add(1)
             finally:
                 line.close()
-                if not is_done:
-                    report(f"not all was sent; sent so far: {line.count:,}")
     if args.json:
         record: Record = {
             "group": args.group,
@@ -180,7 +191,7 @@ def _bounds(cluster: Cluster, group: str) -> dict[QueueId, Bounds]:
     try:
         queues = cluster.queues(topic)
     except TopicNotFoundError:
-        raise UsageError(
+        raise NotThereError(
             f"group {group} has no dead letters; `rmq dlq list` lists the groups that have some"
         ) from None
     if not queues:
@@ -188,6 +199,16 @@ def _bounds(cluster: Cluster, group: str) -> dict[QueueId, Bounds]:
             f"{topic} may not be read: rmq topic alter '{topic}' --permission rw changes that"
         )
     return raise_first(cluster.bounds(queues))
+
+
+def _require_topic(cluster: Cluster, topic: str) -> None:
+    from rocketmq_cli.connection import with_suggestion
+    from rocketmq_wire.errors import TopicNotFoundError
+
+    try:
+        cluster.route(topic)
+    except TopicNotFoundError as error:
+        raise with_suggestion(cluster, [topic], error) from None
 
 
 def _replayed(cluster: Cluster, ends: Mapping[QueueId, Bounds | QueueStats]) -> dict[QueueId, int]:

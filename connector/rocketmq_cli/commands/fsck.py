@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
                 files,
                 lock,
                 keeps_unproven=args.keep_unproven,
-                rebuilds_queues=bool(found.damaged),
+                rebuilds_queues=bool(found.damaged or found.damaged_queues),
                 say=line.say,
             )
             if args.repair and not plan.is_empty:
@@ -122,7 +122,7 @@ def _as_json(result: _Result) -> dict[str, object]:
         "problems": found.problems,
         "configs": [{"file": each.file, "reason": each.reason} for each in configs],
         "damaged": [
-            {"topic": topic, "queueId": index, "start": start, "end": end}
+            {"topic": topic, "queue": index, "start": start, "end": end}
             for (topic, index), ranges in sorted(found.damaged.items())
             for start, end in ranges
         ],
@@ -136,11 +136,11 @@ def _print(result: _Result) -> None:
 
     directory, found, plan, configs, is_repaired = result
     print(f"log        {found.log_start} to {found.log_end}")
-    print(f"checksums  {found.verified_size} bytes compared")
+    print(f"checksums  {found.verified_size:,} bytes compared")
     if found.is_rebuilding:
         print("queues     rebuilt from the log at the next start, which counts the messages")
     else:
-        print(f"messages   {found.message_count} in {plural(found.queue_count, 'queue')}")
+        print(f"messages   {found.message_count:,} in {plural(found.queue_count, 'queue')}")
     if not found.has_mark and not found.has_own_files:
         print("mark       none: RocketMQ's own store, which the next start verifies and adopts")
     for each in configs:
@@ -206,8 +206,8 @@ def _repair_lines(plan: RepairPlan) -> list[str]:
     lines.append(f"in all     {plural(plan.lost_count, 'message')} lost")
     if plan.unattributed_size:
         lines.append(
-            f"unknown    {plan.unattributed_size} bytes of damage may hold messages of any queue; "
-            "each of these queues continues behind as many offsets as fit into them"
+            f"unknown    {plan.unattributed_size:,} bytes of damage may hold messages of any "
+            "queue; each of these queues continues behind as many offsets as fit into them"
         )
     if plan.unproven_count:
         lines.append(

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_attribute_option, add_noun, add_verb, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
-from rocketmq_cli.groups import group_offsets, is_system_group, known_group
+from rocketmq_cli.errors import UnknownGroupError
+from rocketmq_cli.groups import (
+    group_offsets,
+    is_system_group,
+    known_group,
+    listed_groups,
+    require_valid_name,
+)
 from rocketmq_cli.terminal import output
 from rocketmq_cli.usage import EXIT_FAILED, UsageError, confirm, report
 from rocketmq_wire.errors import RocketMQError, raise_first
@@ -16,6 +23,7 @@ from rocketmq_wire.plural import plural
 
 if TYPE_CHECKING:
     from rocketmq_cli.groups import Members
+    from rocketmq_client.cluster import Cluster
 
 _TITLES = output.titles_of(
     "topic", "broker", "queue", "committed", "end", "lag", consumed="last one stored"
@@ -36,7 +44,7 @@ def add_parser(verbs: Verbs) -> None:
         description="Creates a group on every broker, with RocketMQ's default settings. This is "
         "needed only if brokers do not create groups automatically.",
     )
-    create.add_argument("group")
+    create.add_argument("group", metavar="GROUP")
     add_attribute_option(create)
     listed = add_verb(
         actions,
@@ -57,7 +65,7 @@ def add_parser(verbs: Verbs) -> None:
         description="`committed` is the next offset that the group reads. `last one stored` is "
         "the store time of the message before it; brokers do not record when it was consumed.",
     )
-    describe.add_argument("group")
+    describe.add_argument("group", metavar="GROUP", nargs="?", help="default: the profile's")
     describe.add_argument("--topic", help="only this topic")
     reset = _add_reset(actions)
     delete = add_verb(
@@ -67,7 +75,7 @@ def add_parser(verbs: Verbs) -> None:
         "  rmq group delete billing\n  rmq group delete billing --yes --json",
         summary="delete a group and its offsets",
     )
-    delete.add_argument("group")
+    delete.add_argument("group", metavar="GROUP")
     delete.add_argument("--yes", action="store_true", help="do not ask")
     for parser in (create, listed, describe, reset, delete):
         output.add_json_option(parser)
@@ -87,7 +95,7 @@ def _add_reset(actions: Verbs) -> argparse.ArgumentParser:
         description="Shows the new committed offset of every queue of a topic; --execute commits "
         "it. If the group has live members, the brokers move it and notify them.",
     )
-    reset.add_argument("group")
+    reset.add_argument("group", metavar="GROUP")
     reset.add_argument("--topic", required=True)
     target = reset.add_mutually_exclusive_group(required=True)
     target.add_argument("--to", metavar="earliest|latest|TIME", help="the new position")
@@ -99,20 +107,9 @@ def _add_reset(actions: Verbs) -> argparse.ArgumentParser:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from rocketmq_wire.requests.groups import GroupsReply, ListGroups
-
     with open_from(args) as cluster:
-        answers = cluster.ask_masters(ListGroups())
-    groups: set[str] = set()
-    missing: dict[str, RocketMQError] = {}
-    for broker, answer in answers.items():
-        if isinstance(answer, GroupsReply):
-            groups.update(answer.groups)
-        else:
-            missing[broker] = answer
-    if len(missing) == len(answers):
-        raise next(iter(missing.values()))
-    wanted = [name for name in sorted(groups) if args.all or not is_system_group(name)]
+        groups, missing = listed_groups(cluster)
+    wanted = [name for name in groups if args.all or not is_system_group(name)]
     for name in wanted:
         output.show_result({"group": name}, name, as_json=args.json)
     for broker, error in missing.items():
@@ -124,6 +121,9 @@ def _describe(args: argparse.Namespace) -> int:
     from rocketmq_cli.groups import find_members
 
     with open_from(args) as cluster:
+        args.group = args.group or args.profile_group
+        if args.group is None:
+            raise UsageError("the group is missing: name it, or set group in the profile")
         found, problem = group_offsets(cluster, args.group, args.topic)
         members: Members | None = None
         try:
@@ -165,7 +165,7 @@ def _describe(args: argparse.Namespace) -> int:
     if records:
         output.show(records, _TITLES, as_json=False)
     elif problem is None:
-        print("It has committed nothing yet.")
+        print(f"It has committed nothing {f'in topic {args.topic}' if args.topic else 'yet'}.")
     return _exit_code(problem)
 
 
@@ -184,6 +184,8 @@ def _reset(args: argparse.Namespace) -> int:
     with open_from(args) as cluster:
         moves = plan_move(cluster, args.group, args.topic, target, args.queue)
         members = cluster.members(args.group, args.topic)
+        if not members and all(move.committed is None for move in moves):
+            _warn_if_misspelt(cluster, args.group)
         records: list[output.Record] = [
             {
                 "group": args.group,
@@ -213,9 +215,19 @@ def _reset(args: argparse.Namespace) -> int:
     return 0
 
 
+def _warn_if_misspelt(cluster: Cluster, group: str) -> None:
+    """A new group may be given its start, so that an unknown name is no error."""
+    try:
+        known_group(cluster, group)
+    except UnknownGroupError as error:
+        if error.hint:
+            report(str(error))
+
+
 def _create(args: argparse.Namespace) -> int:
     from rocketmq_wire.requests.groups import ListGroups, PutGroup
 
+    require_valid_name(args.group)
     attributes = {f"+{name}": value for name, value in attributes_of(args.attribute).items()}
     with open_from(args) as cluster:
         for listed in cluster.ask_masters(ListGroups()).values():

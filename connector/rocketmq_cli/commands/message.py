@@ -30,7 +30,7 @@ def add_parser(verbs: Verbs) -> None:
         summary="show the matching messages, newest first",
         description="Finds messages by key or id through the brokers' key index, or by offset.",
     )
-    get.add_argument("topic")
+    get.add_argument("topic", metavar="TOPIC")
     which = get.add_mutually_exclusive_group(required=True)
     which.add_argument("--key", help="one of the message's keys")
     which.add_argument("--id", help="the id that its producer or its broker gave it")

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.connection import add_connection_options, connection_settings
 from rocketmq_cli.terminal.progress import CountLine
-from rocketmq_cli.usage import UsageError, parse_duration_ms, report, require_positive
+from rocketmq_cli.usage import (
+    UsageError,
+    parse_duration_ms,
+    partly_done,
+    report,
+    require_positive,
+)
 
 if TYPE_CHECKING:
     from rocketmq_cli.messages.lines import MessageDefaults
@@ -34,14 +40,14 @@ def add_parser(verbs: Verbs) -> None:
         "  seq 1 1000 | rmq produce numbers\n"
         "  rmq produce orders orders.txt --keys order-1 --property region=eu --rate 500\n"
         "  rmq tail orders --json | rmq produce orders-copy --json\n\n"
-        "With --json a line is an object with body or bodyBase64, and optionally tags, keys\n"
-        "(text, or a list), properties, queueId and brokerName; other fields are ignored.\n"
-        "With queueId alone, the brokers that have this queue are used in rotation.",
-        description="Sends every line as one message, in batches. Empty lines are skipped: "
-        "RocketMQ has no empty messages.",
+        "Fields of --json: body or bodyBase64; optionally tags, keys (text or list), properties,\n"
+        "queue, broker. With queue alone, the brokers that have this queue take turns.",
+        description="Sends every line as one message, in batches. Empty lines are skipped.",
     )
-    parser.add_argument("topic")
-    parser.add_argument("files", metavar="FILE", nargs="*", help="files (default: standard input)")
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="*", default=[], help="default: standard input"
+    )
     parser.add_argument("--json", action="store_true", help="a line is a JSON object")
     parser.add_argument("--tags", help="a tag for every message")
     parser.add_argument("--keys", help="keys for every message, separated by blanks")
@@ -54,8 +60,10 @@ def add_parser(verbs: Verbs) -> None:
     )
     later = parser.add_mutually_exclusive_group()
     later.add_argument("--delay-level", type=int, metavar="1-18", help="deliver after this level")
-    later.add_argument(
-        "--delay", metavar="TIME", help="deliver after this time, to the second (RocketMQ 5)"
+    later.add_argument("--delay", metavar="TIME", help="deliver after this time (RocketMQ 5)")
+    parser.add_argument("--key-separator", metavar="TEXT", help="a line is KEYS TEXT BODY")
+    parser.add_argument(
+        "--group-key", metavar="GROUP", help="one queue, in order, for a group; %%k: the keys"
     )
     parser.add_argument("--queue", type=int, metavar="INDEX", help="only to queues of this index")
     parser.add_argument("--rate", type=float, metavar="N", help="at most N messages a second")
@@ -80,6 +88,7 @@ def _produce(args: argparse.Namespace) -> int:
         if not Path(name).is_file():
             raise UsageError(f"{name} is no file; nothing was sent")
     sizes = [Path(name).stat().st_size for name in args.files]
+    _refuse_conflicts(args)
     line = CountLine(size_total=sum(sizes) or None)
     sender = LineSender(
         connection_settings(args),
@@ -89,22 +98,31 @@ def _produce(args: argparse.Namespace) -> int:
         queue_index=args.queue,
         batch_max=args.batch,
     )
-    is_done = False
     try:
-        with sender:
+        with partly_done(lambda: f"not all was sent; stored so far: {sender.stored:,}"), sender:
             lines = _lines(args.files, _JSON_LINE_SIZE_MAX if args.json else LINE_SIZE_MAX)
             for some in lines if args.rate is None else paced(lines, args.rate):
                 sender.send(some)
                 # Counts the line ends of all but empty lines.
                 line.add(len(some), sum(map(len, some)) + len(some))
-        is_done = True
     finally:
         line.close()
-        if not is_done:
-            report(f"not all was sent; stored so far: {sender.stored:,}")
     if not args.quiet:
         print(f"sent {line.summary()}", file=sys.stderr)
     return 0
+
+
+def _refuse_conflicts(args: argparse.Namespace) -> None:
+    if args.key_separator is not None and (args.json or args.keys or not args.key_separator):
+        raise UsageError("--key-separator is a text, and goes with neither --json nor --keys")
+    if args.group_key is None:
+        return
+    if not args.group_key:
+        raise UsageError("--group-key must not be empty")
+    if args.queue is not None:
+        raise UsageError("--group-key chooses the queue: leave out --queue")
+    if args.delay is not None or args.delay_level is not None:
+        raise UsageError("a delay would break the order of --group-key: leave out one")
 
 
 def _defaults(args: argparse.Namespace) -> MessageDefaults:
@@ -129,7 +147,10 @@ def _defaults(args: argparse.Namespace) -> MessageDefaults:
             reported.add(text)
             report(f"{where}: {text}")
 
-    return MessageDefaults(args.tags, args.keys, properties, warn)
+    separator = None if args.key_separator is None else args.key_separator.encode()
+    return MessageDefaults(
+        args.tags, args.keys, properties, key_separator=separator, group=args.group_key, warn=warn
+    )
 
 
 def _lines(files: Sequence[str], size_max: int) -> Iterator[list[bytes]]:

@@ -1,4 +1,4 @@
-"""`rmq serve`: runs the bundled broker in the foreground, with a status page if wanted."""
+"""`rmq serve`: runs the bundled broker in the foreground, with status pages if wanted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_verb
 from rocketmq_cli.commands.ui import PORT_DEFAULT, port_number, require_free
+from rocketmq_cli.profiles import NAME_SERVER_VARIABLE, NO_PROFILE
 
 if TYPE_CHECKING:
     from rocketmq_broker.servers.start import Addresses
@@ -26,7 +27,7 @@ def add_parser(verbs: Verbs) -> None:
         run,
         "  rmq serve --port 9876 --data-dir /var/lib/rocketmq\n"
         "  rmq serve --memory --port 0 --ready-file ready.json\n"
-        "  rmq serve --config conf/broker.toml --ui",
+        "  rmq serve --config broker.toml --ui",
         description="Runs the bundled broker until a signal stops it.",
     )
     broker.add_arguments(parser)
@@ -36,24 +37,28 @@ def add_parser(verbs: Verbs) -> None:
         nargs="?",
         const=PORT_DEFAULT,
         metavar="PORT",
-        help=f"serve the status page, too (port {PORT_DEFAULT}; 0 for any)",
+        help=f"serve the status pages, too (port {PORT_DEFAULT}; 0 for any)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     from rocketmq_broker import __main__ as broker
 
+    def print_export(addresses: Addresses) -> None:
+        print(f"export {NAME_SERVER_VARIABLE}={addresses.name_server}", flush=True)
+
     if args.ui is None:
-        return broker.run(args)
+        return broker.run(args, print_export)
     # Checked before the broker reports that it is ready.
     require_free(_PAGE_HOST, args.ui, "--ui")
     pages: list[subprocess.Popen[bytes]] = []
 
     def start_page(addresses: Addresses) -> None:
+        print_export(addresses)
         # A process of its own, so that rendering does not delay the broker.
         command = [sys.executable, "-m", "rocketmq_cli", "ui", "--exit-with-parent"]
         where = ["--host", _PAGE_HOST, "--port", str(args.ui)]
-        cluster = ["--name-server", addresses.name_server]
+        cluster = ["--name-server", addresses.name_server, "--profile", NO_PROFILE]
         pages.append(subprocess.Popen([*command, *where, *cluster], stdin=subprocess.DEVNULL))
 
     try:

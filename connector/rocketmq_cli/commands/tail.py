@@ -1,4 +1,4 @@
-"""`rmq tail`: a topic's messages as lines, JSON or a format of one's own."""
+"""`rmq tail`: the messages of topics as lines, JSON or a format of one's own."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketmq_cli.arguments import Verbs, add_verb
-from rocketmq_cli.connection import add_connection_options, connection_settings, queues_of
-from rocketmq_cli.usage import EXIT_FAILED, UsageError, parse_moment_ms, require_positive
+from rocketmq_cli.connection import (
+    add_connection_options,
+    connection_settings,
+    queues_of,
+    topics_of,
+)
+from rocketmq_cli.usage import EXIT_FAILED, UsageError, parse_moment_ms, report, require_positive
 from rocketmq_wire.errors import raise_first
 
 if TYPE_CHECKING:
@@ -27,27 +33,27 @@ def add_parser(verbs: Verbs) -> None:
         "tail",
         _tail,
         "  rmq tail orders -f\n"
-        "  rmq tail orders --from -10                   the last ten of every queue\n"
+        "  rmq tail orders 'pay*' --from -10            the last ten of every queue\n"
         "  rmq tail orders --from 2h --to 1h --json     between two and one hours ago\n"
         "  rmq tail orders --sql \"amount > 100\" --format '%p/%o %k: %s\\n'\n\n"
-        "formats: %s body  %k keys  %T tags  %t topic  %b broker  %p queue  %o offset"
-        "  %S body's length\n"
-        "         %d store time  %D born time (ms)  %i id  %h properties  %% a %",
-        description="Prints message bodies, one a line, queue after queue. It commits nothing. "
-        "With --follow it also prints what arrives, even in new queues and if the topic is "
-        "deleted and created again; changes of queues are reported on standard error.",
+        "formats: %s body  %k keys  %T tags  %t topic  %b broker  %p queue  %o offset\n"
+        "         %x store time  %X born time (%d %D: in ms)  %i id  %h properties\n"
+        "         %S body's length  %% a %",
+        description="Prints message bodies, one a line, queue after queue, and commits nothing. "
+        "With --follow it waits for more, also of new queues and recreated topics.",
     )
-    parser.add_argument("topic")
+    parser.add_argument("topics", metavar="TOPIC", nargs="+", help="a topic, or a pattern: 'a*'")
     parser.add_argument("-f", "--follow", action="store_true", help="wait for new messages")
     parser.add_argument("--count", type=int, metavar="N", help="stop after N messages")
     parser.add_argument(
         "--from",
         dest="start",
-        metavar="earliest|latest|OFFSET|-N|TIME",
-        help="start of every queue (default: latest with --follow, else earliest)",
+        metavar="START",
+        help="earliest (default; latest with -f), an offset, -N (the last N of each queue), or a "
+        "time",
     )
     parser.add_argument(
-        "--to", dest="end", metavar="OFFSET|TIME", help="end of every queue, exclusive"
+        "--to", dest="end", metavar="OFFSET|TIME", help="print up to here, exclusive"
     )
     parser.add_argument("--queue", type=int, metavar="INDEX", help="only queues of this index")
     which = parser.add_mutually_exclusive_group()
@@ -70,17 +76,25 @@ def _tail(args: argparse.Namespace) -> int:
     settings = connection_settings(args)
     printer = Printer(args)
     with open_cluster(settings) as cluster:
-        queues = queues_of(cluster, args.topic, args.queue)
+        topics = topics_of(cluster, args.topics)
+        queues = [queue for topic in topics for queue in queues_of(cluster, topic, args.queue)]
         bounds = raise_first(cluster.bounds(queues))
         start = args.start or ("latest" if args.follow else "earliest")
         positions = _offsets_at(cluster, start, "--from", bounds)
         ends = {queue: bounds[queue].end for queue in queues}
         if args.end is not None:
             ends = _offsets_at(cluster, args.end, "--to", bounds)
+        has_some = any(ends[queue] > at for queue, at in positions.items())
+        if args.start not in (None, "latest") and not has_some:
+            last = max(held.end for held in bounds.values())
+            report(
+                f"--from {args.start}: no queue has messages there, the longest ends at {last:,}"
+            )
         if not args.follow:
             _print(cluster, printer, positions, ends)
         else:
-            with Follower(cluster, args.topic, positions, index=args.queue) as follower:
+            find = partial(topics_of, cluster, args.topics)
+            with Follower(cluster, find, positions, index=args.queue) as follower:
                 _print(cluster, printer, positions, {**positions, **ends})
                 follower.run(printer)
     return 0 if printer.is_whole else EXIT_FAILED

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from rocketmq_cli.arguments import Verbs, add_attribute_option, add_noun, add_verb, attributes_of
 from rocketmq_cli.connection import add_connection_options, open_from
 from rocketmq_cli.errors import ConfigUnknownError
 from rocketmq_cli.terminal import output
-from rocketmq_cli.usage import EXIT_FAILED, UsageError, confirm, report, require_positive
+from rocketmq_cli.usage import (
+    EXIT_FAILED,
+    NotThereError,
+    UsageError,
+    confirm,
+    report,
+    require_positive,
+)
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.errors import TopicNotFoundError
 from rocketmq_wire.model import (
@@ -30,6 +39,9 @@ _PERMISSIONS = {
     "r": PERMISSION_READ,
     "w": PERMISSION_WRITE,
 }
+# Long enough for a rate, short enough to wait for.
+_RATE_OVER_S = 1.0
+_LONG_TITLES = output.titles_of("topic", "queues", "messages", rate="messages/s", newest="newest")
 _TITLES = output.titles_of("broker", "queue", "start", "end", "messages", "newest")
 
 
@@ -40,11 +52,13 @@ def add_parser(verbs: Verbs) -> None:
         actions,
         "list",
         _list,
-        "  rmq topic list\n  rmq topic list --all --json",
+        "  rmq topic list\n  rmq topic list --long\n  rmq topic list --all --json",
         summary="print the topics' names, one a line",
     )
     all_help = "RocketMQ's own topics, too, and PYSPARK_DECISIONS of transactional writes"
     listed.add_argument("--all", action="store_true", help=all_help)
+    long_help = "with queues, messages, and the rate within a second"
+    listed.add_argument("-l", "--long", action="store_true", help=long_help)
     describe = add_verb(
         actions,
         "describe",
@@ -52,7 +66,7 @@ def add_parser(verbs: Verbs) -> None:
         "  rmq topic describe orders\n  rmq topic describe orders --json",
         summary="show a topic's queues with their bounds",
     )
-    describe.add_argument("topic")
+    describe.add_argument("topic", metavar="TOPIC")
     delete = add_verb(
         actions,
         "delete",
@@ -60,7 +74,7 @@ def add_parser(verbs: Verbs) -> None:
         "  rmq topic delete orders\n  rmq topic delete orders --yes --json",
         summary="delete a topic and all its messages",
     )
-    delete.add_argument("topic")
+    delete.add_argument("topic", metavar="TOPIC")
     delete.add_argument("--yes", action="store_true", help="do not ask")
     for parser in (*changes, listed, describe, delete):
         output.add_json_option(parser)
@@ -79,7 +93,7 @@ def _add_changes(actions: Verbs) -> Sequence[argparse.ArgumentParser]:
         description="Creates a topic on every broker, or on one. If the topic exists, only the "
         "given settings change.",
     )
-    create.add_argument("topic")
+    create.add_argument("topic", metavar="TOPIC")
     create.add_argument(
         "--queues",
         type=int,
@@ -95,7 +109,7 @@ def _add_changes(actions: Verbs) -> Sequence[argparse.ArgumentParser]:
         summary="change a topic's queues, permission or attributes",
         description="Changes the given settings, broker by broker, and keeps the others.",
     )
-    alter.add_argument("topic")
+    alter.add_argument("topic", metavar="TOPIC")
     alter.add_argument("--queues", type=int, metavar="N", help="queues per broker")
     alter.add_argument("--permission", choices=_PERMISSIONS)
     changes = (create, alter)
@@ -125,7 +139,7 @@ def _alter(args: argparse.Namespace) -> int:
             raise TopicNotFoundError(17, f"topic[{args.topic}] not exist")
         if args.broker is not None:
             if args.broker not in before:
-                raise UsageError(
+                raise NotThereError(
                     f"topic {args.topic} is not on broker {args.broker!r}; it is on"
                     f" {', '.join(before)}"
                 )
@@ -154,7 +168,7 @@ def _masters(cluster: Cluster) -> list[str]:
     brokers = cluster.cluster_info().brokers
     names = sorted(broker.name for broker in brokers if MASTER_ID in broker.addresses)
     if not names:
-        raise UsageError("no broker with a master is registered there")
+        raise NotThereError("no broker with a master is registered there")
     return names
 
 
@@ -170,7 +184,10 @@ def _carry_out(
     for broker, config in wanted.items():
         changed = _altered(config, args)
         cluster.create_topic(changed, broker=broker)
-        text = f"topic {args.topic} on {broker}: {_described(changed)}"
+        state = ""
+        if args.run is _create and broker in before:
+            state = f" existed and is {'unchanged' if changed == config else 'changed'}"
+        text = f"topic {args.topic} on {broker}{state}: {_described(changed)}"
         output.show_result(_record(changed, broker), text, as_json=args.json)
     return 0
 
@@ -220,10 +237,57 @@ def _described(config: TopicConfig) -> str:
 def _list(args: argparse.Namespace) -> int:
     with open_from(args) as cluster:
         topics = cluster.topics()
-    wanted = [name for name in sorted(topics) if args.all or not is_internal_topic(name)]
+        wanted = [name for name in sorted(topics) if args.all or not is_internal_topic(name)]
+        if args.long:
+            return _list_long(cluster, wanted, as_json=args.json)
     for name in wanted:
         output.show_result({"topic": name}, name, as_json=args.json)
     return 0
+
+
+def _list_long(cluster: Cluster, topics: Sequence[str], *, as_json: bool) -> int:
+    """Show topics with what is stored now, and what was stored within a second."""
+    missing: set[str] = set()
+    began = time.monotonic()
+    before = _stats(cluster, topics, missing)
+    time.sleep(_RATE_OVER_S)
+    took_s = time.monotonic() - began
+    now = _stats(cluster, before, missing)
+    records: list[output.Record] = [
+        {
+            "topic": topic,
+            "queues": len(stats),
+            "messages": sum(stat.end - stat.start for stat in stats.values()),
+            "rate": round(
+                sum(
+                    max(0, stat.end - before[topic][queue].end)
+                    for queue, stat in stats.items()
+                    if queue in before[topic]
+                )
+                / took_s,
+                1,
+            ),
+            "newest": output.moment(max((stat.updated_ms for stat in stats.values()), default=0)),
+        }
+        for topic, stats in now.items()
+    ]
+    output.show(records, _LONG_TITLES, as_json=as_json)
+    for broker in sorted(missing):
+        report(f"{broker} did not report its topics: there may be more messages")
+    return EXIT_FAILED if missing else 0
+
+
+def _stats(
+    cluster: Cluster, topics: Iterable[str], missing: set[str]
+) -> dict[str, dict[QueueId, QueueStats]]:
+    """The queues of topics; brokers that do not answer are added to `missing`."""
+    found: dict[str, dict[QueueId, QueueStats]] = {}
+    for topic in topics:
+        # A topic may be deleted since it was listed.
+        with suppress(TopicNotFoundError):
+            found[topic] = cluster.topic_stats(topic)
+            missing.update(silent_brokers(cluster, topic, found[topic]))
+    return found
 
 
 def _describe(args: argparse.Namespace) -> int:

@@ -36,7 +36,8 @@ def add_parser(verbs: Verbs) -> None:
     )
     parser.add_argument("--interval", default="5s", metavar="TIME", help="between samples (5s)")
     parser.add_argument("--exit-with-parent", action="store_true", help=argparse.SUPPRESS)
-    add_connection_options(parser)
+    # A clear refusal follows if it is given, or in the profile.
+    add_connection_options(parser, endpoints_help=argparse.SUPPRESS)
 
 
 def port_number(text: str) -> int:
@@ -65,7 +66,7 @@ def require_free(host: str, port: int, option: str) -> None:
                     ". Another program listens there: stop it, or name another port "
                     f"({option} 0 takes a free one)"
                 )
-            text = f"cannot serve the status page on {shown}: {error.strerror}{advice}"
+            text = f"cannot serve the status pages on {shown}: {error.strerror}{advice}"
             raise OSError(text) from error
 
 
@@ -82,13 +83,13 @@ def _ui(args: argparse.Namespace) -> int:
     settings = connection_settings(args)
     if settings.endpoints is not None:
         raise UsageError(
-            "the status page needs requests that gRPC endpoints do not answer: give --name-server"
+            "the status pages need requests that gRPC endpoints do not answer: give --name-server"
         )
     require_free(args.host, args.port, "--ui" if args.exit_with_parent else "--port")
     with StatusPage(
         settings, host=args.host, port=args.port, interval_s=interval_ms / 1_000
     ) as page:
-        print(f"status page: {page.address}", flush=True)
+        print(f"status pages: {page.address}", flush=True)
         while not stopped.wait(_PARENT_POLL_S):
             if args.exit_with_parent and os.getppid() != parent:
                 break

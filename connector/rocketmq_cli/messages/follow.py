@@ -12,11 +12,12 @@ detects neither new queues nor offsets that decrease:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from rocketmq_cli.messages.printing import Printer
-from rocketmq_cli.usage import report
+from rocketmq_cli.usage import UsageError, report
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.errors import RangeLostError
 from rocketmq_client.offsets.end_offset_watcher import EndOffsetWatcher
@@ -61,12 +62,12 @@ def next_position(
 
 
 class Follower:
-    """Follows the queues of a topic from `positions`, which it advances. Use it in `with`."""
+    """Follows the queues of topics from `positions`, which it advances. Use it in `with`."""
 
     def __init__(
         self,
         cluster: Cluster,
-        topic: str,
+        find_topics: Callable[[], Iterable[str]],
         positions: dict[QueueId, int],
         *,
         index: int | None = None,
@@ -74,14 +75,15 @@ class Follower:
         reporter: Callable[[str], None] | None = None,
     ) -> None:
         self._cluster = cluster
-        self._topic = topic
+        self._find_topics = find_topics
+        self._topics: dict[str, None] = {}
         self._index = index
         self._positions = positions
         self._scan_interval_s = scan_interval_s
         self._report = reporter or report
         self._samples: dict[QueueId, QueueSample] = {}
         self._problems: set[str] = set()
-        self._is_gone = False
+        self._gone: set[str] = set()
         self._watch = EndOffsetWatcher(cluster.settings, positions)
         self._scan()
 
@@ -95,7 +97,7 @@ class Follower:
         """Print until the printer is done. Raises errors that end the command."""
         next_scan = time.monotonic()
         while not printer.is_done:
-            if self._is_gone:
+            if self._gone == self._topics.keys():
                 # New messages before the next scan may be of a recreated topic.
                 time.sleep(self._scan_interval_s)
                 self._scan()
@@ -106,7 +108,10 @@ class Follower:
                 took_s = time.monotonic() - began
                 next_scan = began + took_s + max(self._scan_interval_s, took_s * _REST_PER_SCAN)
             known = self._watch.ends()
-            ends = {queue: known.get(queue, at) for queue, at in self._positions.items()}
+            ends = {
+                queue: at if queue.topic in self._gone else known.get(queue, at)
+                for queue, at in self._positions.items()
+            }
             try:
                 printer.print_between(self._cluster, self._positions, ends)
             except (RangeLostError, TopicNotFoundError):
@@ -116,25 +121,37 @@ class Follower:
 
     def _scan(self) -> bool:
         """Scan the route and the bounds; True if something changed."""
+        route_errors: dict[str, RocketMQError] = {}
         try:
-            listed = self._cluster.queues(self._topic)
-        except TopicNotFoundError:
-            if not self._is_gone:
-                self._report(f"topic {self._topic} is gone: waiting until it exists again")
-            is_new, self._is_gone = not self._is_gone, True
-            return is_new
+            # All topics that a pattern selected may be gone: it selects none then.
+            with suppress(UsageError):
+                self._topics.update(dict.fromkeys(self._find_topics()))
         except RocketMQError as error:
-            self._report_problems(error)
-            return False
-        self._is_gone = False
-        self._report_problems(None)
-        now = self._sample([queue for queue in listed if self._index in (None, queue.index)])
-        changed = [queue for queue, seen in now.items() if self._update(queue, seen)]
+            route_errors["the list of topics"] = error
+        listed: list[QueueId] = []
+        gone: set[str] = set()
+        for topic in self._topics:
+            try:
+                listed += self._cluster.queues(topic)
+            except TopicNotFoundError:  # noqa: PERF203 - each failure is that of one topic
+                gone.add(topic)
+            except RocketMQError as error:
+                route_errors[f"topic {topic}"] = error
+        for topic in sorted(gone - self._gone):
+            self._report(f"topic {topic} is gone: waiting until it exists again")
+        is_new, self._gone = bool(gone - self._gone), gone
+        self._report_problems(route_errors)
+        wanted = [queue for queue in listed if self._index in (None, queue.index)]
+        if not wanted:
+            return is_new
+        changed = [
+            queue for queue, seen in self._sample(wanted).items() if self._update(queue, seen)
+        ]
         if changed:
             # The old watcher's end offsets and in-flight requests are out of date.
             self._watch.close()
             self._watch = EndOffsetWatcher(self._cluster.settings, self._positions)
-        return bool(changed)
+        return is_new or bool(changed)
 
     def _sample(self, queues: list[QueueId]) -> dict[QueueId, QueueSample]:
         found: dict[QueueId, QueueSample] = {}
@@ -178,11 +195,10 @@ class Follower:
             self._report(text)
         return bool(text)
 
-    def _report_problems(self, route_error: RocketMQError | None) -> None:
+    def _report_problems(self, route_errors: Mapping[str, RocketMQError]) -> None:
         """Report each problem once, and its end."""
         problems = {str(queue): error for queue, error in self._watch.errors().items()}
-        if route_error is not None:
-            problems[f"topic {self._topic}"] = route_error
+        problems.update(route_errors)
         for name, error in problems.items():
             if name not in self._problems:
                 self._report(f"{name} cannot be watched: {error}")

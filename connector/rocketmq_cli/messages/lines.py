@@ -1,7 +1,7 @@
 """Parses lines of text or JSON into messages, each with its queue target and its size: pure.
 
 A line of JSON is an object with `body` or `bodyBase64`, and optionally `tags`, `keys` (text, or a
-list of texts), `properties` (an object), `queueId` and `brokerName`. A wrong value is refused with
+list of texts), `properties` (an object), `queue` and `broker`. A wrong value is refused with
 the line's number. Other fields are ignored; a name that looks misspelt is reported once.
 """
 
@@ -11,30 +11,31 @@ import json
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from rocketmq_cli.usage import UsageError
 from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.filters.tags import sent_tag_problem
 from rocketmq_wire.model import Message
 from rocketmq_wire.records.batch import ENTRY_SIZE_MIN
 from rocketmq_wire.records.properties import (
     KEYS,
     LITE_TOPIC,
+    MESSAGE_GROUP,
     TAGS,
     UNIQUE_KEY,
     WAIT_STORED,
     encode_properties,
 )
+from rocketmq_wire.suggest import nearest
 
 _READ_FIELDS: Final = (
     *("body", "bodyBase64", "tags", "keys", "properties"),
-    *("queueId", "brokerName"),
+    *("queue", "broker"),
 )
-_TAILED_FIELDS: Final = ("topic", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
+_TAILED_FIELDS: Final = ("topic", "offset", "id", "born", "stored")
 """Further fields of `rmq tail --json`, which a new message gets from its broker."""
 _SILENT_FIELDS: Final = frozenset((*_READ_FIELDS, *_TAILED_FIELDS))
-_NEAR: Final = 0.7
 # Properties with fields of their own, or with a new value for every message.
 _OWN_FIELDS: Final = (TAGS, KEYS, UNIQUE_KEY, WAIT_STORED)
 _ALONE: Final = ("DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS")
@@ -47,6 +48,8 @@ class QueueTarget(NamedTuple):
 
     broker: str | None = None
     queue: int | None = None
+    group: str | None = None
+    """A message group, whose hash chooses the queue."""
 
 
 class Outgoing(NamedTuple):
@@ -68,6 +71,10 @@ class MessageDefaults:
     tags: str | None = None
     keys: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    key_separator: bytes | None = None
+    """The text between the keys and the body of a line."""
+    group: str | None = None
+    """The message group; `%k` in it is the message's keys."""
     warn: Callable[[str, str], None] = field(default=lambda *_: None, compare=False)
     """Called with the line and a text for each field whose name looks misspelt."""
 
@@ -80,10 +87,14 @@ def outgoing_lines(
         for number, line in enumerate(lines, first):
             yield _from_json(line, number, topic, defaults)
         return
+    if defaults.key_separator is not None:
+        for number, line in enumerate(lines, first):
+            yield _keyed(line, number, topic, defaults)
+        return
     sample = _message(topic, b"", defaults, {}, f"line {first}")
     shared = _size_of(sample, f"line {first}")
     fields = (sample.tags, sample.keys, sample.properties)
-    anywhere = QueueTarget()
+    anywhere = QueueTarget(group=defaults.group and sample.properties[MESSAGE_GROUP])
     for line in lines:
         yield Outgoing(Message(topic, line, *fields), anywhere, shared + len(line))
 
@@ -132,7 +143,24 @@ def body_of(fields: Mapping[str, object], number: int) -> bytes:
             raise UsageError(f"line {number}: bodyBase64 is no base64: {error}") from None
     if body is not None and not isinstance(body, str):
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-    raise UsageError(f"line {number} has no body: RocketMQ has no empty messages")
+    misspelt = next((text for text in _misspelt(fields) if "'body" in text), "")
+    raise UsageError(f"line {number} has no body; {misspelt or 'RocketMQ has no empty messages'}")
+
+
+def _keyed(line: bytes, number: int, topic: str, defaults: MessageDefaults) -> Outgoing:
+    where, separator = f"line {number}", defaults.key_separator or b""
+    keys, found, body = line.partition(separator)
+    if not found:
+        raise UsageError(f"{where} has no {separator.decode()!r} behind its keys (--key-separator)")
+    if not body:
+        raise UsageError(f"{where} has no body: RocketMQ has no empty messages")
+    try:
+        fields = {"keys": keys.decode()}
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}: the keys are no UTF-8: {error}") from None
+    message = _message(topic, body, defaults, fields, where)
+    target = QueueTarget(group=defaults.group and message.properties[MESSAGE_GROUP])
+    return Outgoing(message, target, _size_of(message, where) + len(body))
 
 
 def _from_json(line: bytes, number: int, topic: str, defaults: MessageDefaults) -> Outgoing:
@@ -144,19 +172,21 @@ def _from_json(line: bytes, number: int, topic: str, defaults: MessageDefaults) 
             defaults.warn(where, text)
     message = _message(topic, body, defaults, fields, where)
     target = QueueTarget(
-        _field(fields, "brokerName", where, _text, "the broker's name"),
-        _field(fields, "queueId", where, _index, "a number from 0"),
+        _field(fields, "broker", where, _text, "the broker's name"),
+        _field(fields, "queue", where, _index, "a number from 0"),
+        message.properties.get(MESSAGE_GROUP) if defaults.group is not None else None,
     )
+    if target.group is not None and target != QueueTarget(group=target.group):
+        raise UsageError(f"{where} names its queue, which --group-key chooses: leave out one")
     return Outgoing(message, target, _size_of(message, where) + len(body))
 
 
 def _misspelt(fields: Mapping[str, object]) -> Iterator[str]:
     """Yield a warning for each ignored field whose name is similar to a known one."""
-    known = {name.lower(): name for name in _READ_FIELDS if name not in fields}
+    known = [name for name in _READ_FIELDS if name not in fields]
     for name in fields:
-        if name not in _SILENT_FIELDS:
-            for near in get_close_matches(name.lower(), known, 1, _NEAR):
-                yield f"the field {name!r} is ignored: did you mean {known[near]!r}?"
+        if name not in _SILENT_FIELDS and (near := nearest(name, known)):
+            yield f"the field {name!r} is ignored: did you mean {near!r}?"
 
 
 def _message(
@@ -172,13 +202,15 @@ def _message(
         raise UsageError(f"{where} has the property {LITE_TOPIC}: lite topics are not supported")
     tags = _field(fields, "tags", where, _text, "text")
     keys = _field(fields, "keys", where, _keys, "text, or a list of texts without blanks")
-    return Message(
-        topic,
-        body,
-        defaults.tags if "tags" not in fields else tags,
-        defaults.keys if "keys" not in fields else keys,
-        properties,
-    )
+    keys = defaults.keys if "keys" not in fields else keys
+    if defaults.group is not None:
+        properties[MESSAGE_GROUP] = group = defaults.group.replace("%k", keys or "")
+        if not group:
+            raise UsageError(f"{where} has no keys, of which --group-key makes its message group")
+    tags = defaults.tags if "tags" not in fields else tags
+    if problem := sent_tag_problem(tags):
+        raise UsageError(f"{where}: the tag {problem}")
+    return Message(topic, body, tags, keys, properties)
 
 
 def _size_of(message: Message, where: str) -> int:

@@ -12,14 +12,14 @@ from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
 from rocketmq_arrow.source_columns import arrow_schema
 from rocketmq_cli.errors import MessagesGoneError
 from rocketmq_cli.messages.records import require_whole
-from rocketmq_cli.messages.rendering import JSON_COLUMNS, Format, json_lines
+from rocketmq_cli.messages.rendering import JSON_FIELDS, Format, json_lines
 from rocketmq_cli.terminal.progress import CountLine
-from rocketmq_cli.usage import UsageError, report
+from rocketmq_cli.usage import UsageError, report, visible_bytes
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_wire.errors import SqlSyntaxError
 from rocketmq_wire.filters.sql92 import parse_selector
-from rocketmq_wire.filters.tags import TagExpression
+from rocketmq_wire.filters.tags import TagExpression, separator_problem
 from rocketmq_wire.model import OffsetRange, QueueId, Subscription
 
 GROUP = "rmq-tail"
@@ -29,6 +29,8 @@ class Printer:
     """Prints messages with the filter, the format and the count of the command line."""
 
     def __init__(self, args: argparse.Namespace) -> None:
+        if problem := separator_problem(args.tags):
+            raise UsageError(f"--tags {problem}")
         expression = TagExpression.parse(args.tags)
         self._subscription = Subscription(args.tags)
         if args.sql is not None:
@@ -41,7 +43,7 @@ class Printer:
         self._render = json_lines if shape is None else shape.render
         self._decoder: Decoder = Decoder(
             DecodeOptions(
-                schema=arrow_schema(JSON_COLUMNS if shape is None else shape.columns),
+                schema=arrow_schema(tuple(JSON_FIELDS) if shape is None else shape.columns),
                 tags=None if expression.matches_all else expression.tags,
             )
         )
@@ -66,6 +68,7 @@ class Printer:
         if not ranges or self.is_done:
             return
         out = sys.stdout.buffer
+        is_terminal = sys.stdout.isatty()
         for chunk in cluster.read_ranges(ranges, ReadSpec(GROUP, self._subscription)):
             count = printed = 0
             for batch in self._batches(chunk):
@@ -74,7 +77,7 @@ class Printer:
                     batch = batch.slice(0, self.left)
                     self.left -= batch.num_rows
                 for piece in self._render(batch):
-                    out.write(piece)
+                    out.write(visible_bytes(bytes(piece)) if is_terminal else piece)
                 printed += batch.num_rows
             if line is not None:
                 line.add(printed, chunk.end - chunk.start)

@@ -3,9 +3,10 @@ r"""Renders record batches as lines of output, whole columns at a time.
 A format is text with kcat's tokens:
 
     %s body    %k keys    %T tags    %t topic    %b broker    %p queue    %o offset
-    %S body's length    %d store time    %D born time    %i message id    %h properties    %% a %
+    %S body's length    %i message id    %h properties    %% a %
+    %x store time    %X born time, as text in UTC    %d %D the same in milliseconds since 1970
 
-and `\n`, `\t`, `\0`, `\\`. Times are milliseconds since 1970.
+and `\n`, `\t`, `\0`, `\\`.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ import pyarrow.compute as pc
 from rocketmq_arrow.kernels.gather import values_of
 from rocketmq_cli.usage import UsageError
 
-JSON_COLUMNS: Final = (
-    "topic",
-    "brokerName",
-    "queueId",
-    "queueOffset",
-    "msgId",
-    "tags",
-    "keys",
-    "bornTimestamp",
-    "storeTimestamp",
-    "properties",
-    "body",
-)
+JSON_FIELDS: Final = {
+    "topic": "topic",
+    "brokerName": "broker",
+    "queueId": "queue",
+    "queueOffset": "offset",
+    "msgId": "id",
+    "tags": "tags",
+    "keys": "keys",
+    "bornTimestamp": "born",
+    "storeTimestamp": "stored",
+    "properties": "properties",
+    "body": "body",
+}
+"""The fields of a message as JSON, by the source's columns."""
 _TOKENS: Final = {
     "s": "body",
     "S": "body",
@@ -47,6 +49,8 @@ _TOKENS: Final = {
     "o": "queueOffset",
     "d": "storeTimestamp",
     "D": "bornTimestamp",
+    "x": "storeTimestamp",
+    "X": "bornTimestamp",
     "i": "msgId",
     "h": "properties",
 }
@@ -105,6 +109,8 @@ class Format:
         elif part == "h":
             texts = [json.dumps(dict(row), ensure_ascii=False) for row in column.to_pylist()]
             column = pa.array(texts, pa.string())
+        elif part in ("x", "X"):
+            column = _times(column)
         elif pa.types.is_timestamp(column.type):
             column = pc.divide(column.cast(pa.int64()), 1_000)
         if not pa.types.is_binary(column.type):
@@ -114,7 +120,7 @@ class Format:
 
 def json_lines(batch: pa.RecordBatch) -> Iterator[bytes | memoryview]:
     """Yield a JSON object per row; a body that is not text becomes `bodyBase64`."""
-    names: Sequence[str] = batch.schema.names
+    names: Sequence[str] = [JSON_FIELDS[name] for name in batch.schema.names]
     texts = [_json_texts(column) for column in batch.columns]
     if all(text is not None for text in texts):
         # A quarter of the work: most batches need no check of every row.

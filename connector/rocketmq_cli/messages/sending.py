@@ -1,10 +1,15 @@
-"""Sends lines of text or JSON in batches to the queues of a topic in rotation."""
+"""Sends lines of text or JSON in batches to the queues of a topic in rotation, from any on."""
 
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterable, Iterator, Sequence
 
+import pyarrow as pa
+
+from rocketmq_arrow.kernels.text_hashes import sip_hashes
+from rocketmq_cli.connection import queue_numbers
 from rocketmq_cli.errors import LinesRefusedError
 from rocketmq_cli.messages.lines import (
     MessageDefaults,
@@ -49,13 +54,21 @@ class LineSender:
         self._batch_max = batch_max
         self.stored = 0
         self._taken = 0
-        queues = [
-            queue for queue in self._producer.queues(topic) if queue_index in (None, queue.index)
-        ]
-        if not queues:
-            raise UsageError(f"topic {topic} has no queue {queue_index} to write to")
-        self._known = queues
         self._rotations: dict[QueueTarget, Iterator[QueueId]] = {}
+        try:
+            self._known = self._writable(queue_index)
+        except BaseException:
+            self._producer.close()
+            raise
+
+    def _writable(self, index: int | None) -> list[QueueId]:
+        queues = sorted(self._producer.queues(self._topic))
+        wanted = [queue for queue in queues if index in (None, queue.index)]
+        if not wanted:
+            raise UsageError(
+                f"topic {self._topic} has no queue {index} to write to: {queue_numbers(queues)}"
+            )
+        return wanted
 
     def __enter__(self) -> LineSender:
         return self
@@ -87,7 +100,8 @@ class LineSender:
         messages = outgoing_lines(
             lines, self._topic, self._defaults, first=first, is_json=self._is_json
         )
-        if len(lines) < self._batch_max * len(self._known):
+        is_grouped = self._defaults.group is not None
+        if is_grouped or len(lines) < self._batch_max * len(self._known):
             yield from self._dealt_requests(messages, first, numbers)
             return
         for batch in batches(messages, self._batch_max, _BATCH_BYTES_MAX):
@@ -117,8 +131,14 @@ class LineSender:
 
     def _queue(self, first: Outgoing, number: int) -> QueueId:
         """The next queue that fits the message's target. Raises UsageError."""
+        if first.target.group is not None:
+            hashed = int(sip_hashes(pa.array([first.target.group]))[0])
+            return self._known[hashed % len(self._known)]
         if first.target not in self._rotations:
-            self._rotations[first.target] = itertools.cycle(self._fitting(first.target, number))
+            fitting = self._fitting(first.target, number)
+            # A loop that sends one message a command must not fill the first queue alone.
+            start = random.randrange(len(fitting))
+            self._rotations[first.target] = itertools.cycle([*fitting[start:], *fitting[:start]])
         return next(self._rotations[first.target])
 
     def _fitting(self, target: QueueTarget, number: int) -> Sequence[QueueId]:
@@ -131,6 +151,7 @@ class LineSender:
             index = "" if target.queue is None else f" {target.queue}"
             broker = "" if target.broker is None else f" at broker {target.broker}"
             raise UsageError(
-                f"line {number}: topic {self._topic} has no queue{index}{broker} to write to"
+                f"line {number}: topic {self._topic} has no queue{index}{broker} to write to:"
+                f" {queue_numbers(self._known)}"
             )
         return fitting

@@ -10,9 +10,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
-from rocketmq_wire.model import CommittedOffset, QueueId, QueueStats
+from rocketmq_cli.groups import Members
+from rocketmq_client.line_chart import Point
+from rocketmq_wire.model import DEAD_LETTER_PREFIX, CommittedOffset, QueueId, QueueStats
+from rocketmq_wire.numbers import whole_number
 
 _ALL: Final = ""
 """Stands for all topics together: no topic has this name."""
@@ -27,6 +30,28 @@ class BrokerSample:
     address: str
     runtime: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
+    retention_hours: str | None = None
+    """How long the broker keeps messages, None if it does not report its settings."""
+
+    @property
+    def log_bytes(self) -> int | None:
+        """The size of the stored messages, None if it is unknown."""
+        start = whole_number(self.runtime.get("commitLogMinOffset"))
+        end = whole_number(self.runtime.get("commitLogMaxOffset"))
+        return None if start is None or end is None else end - start
+
+    @property
+    def disk_used(self) -> float | None:
+        """The used part of the log's disk, between 0 and 1, None if it is unknown."""
+        try:
+            return float(self.runtime["commitLogDiskRatio"])
+        except (KeyError, ValueError):
+            return None
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """The store time of the oldest message, None without messages."""
+        return whole_number(self.runtime.get("earliestMessageTimeStamp"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +63,10 @@ class Sample:
     topics: Mapping[str, Mapping[QueueId, QueueStats]] = field(default_factory=dict)
     groups: Mapping[str, Mapping[QueueId, CommittedOffset]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    unread_ms: Mapping[str, Mapping[QueueId, int]] = field(default_factory=dict)
+    """By group, the store time of the next unread message of each queue with lag, if known."""
+    members: Mapping[str, Members] = field(default_factory=dict)
+    """The groups that have live members, with these."""
 
     def message_count(self, topic: str) -> int:
         return sum(stat.end - stat.start for stat in self.topics.get(topic, {}).values())
@@ -50,10 +79,25 @@ class Sample:
             if topic in (None, queue.topic)
         )
 
+    def seconds_behind(self, group: str, topic: str | None = None) -> float | None:
+        """The age of a group's oldest unread message; 0 without lag, None if it is unknown."""
+        if self.lag(group, topic) == 0:
+            return 0.0
+        ages = [
+            age
+            for queue in self.unread_ms.get(group, {})
+            if topic in (None, queue.topic) and (age := self.queue_age(group, queue)) is not None
+        ]
+        return max(ages, default=None)
 
-class Point(NamedTuple):
-    time_ms: int
-    value: float
+    def queue_age(self, group: str, queue: QueueId) -> float | None:
+        """The age of the next unread message of a queue in seconds, None if it is unknown."""
+        stored_ms = self.unread_ms.get(group, {}).get(queue)
+        return None if stored_ms is None else max(0.0, (self.time_ms - stored_ms) / 1_000)
+
+    def dead_letters(self, group: str) -> int:
+        """The messages in a group's dead-letter topic."""
+        return self.message_count(DEAD_LETTER_PREFIX + group)
 
 
 class Series:
@@ -146,7 +190,8 @@ class History:
         for name, queues in sample.topics.items():
             counts = ((queue, stat.end) for queue, stat in queues.items())
             rate = self._track(self._topics, name).take(sample.time_ms, counts)
-            if rate is not None:
+            # A dead letter was counted before, in the topic to which it was sent.
+            if rate is not None and not name.startswith(DEAD_LETTER_PREFIX):
                 every = rate + (every or 0.0)
         if every is not None:
             self._track(self._topics, _ALL).rate.add(sample.time_ms, every)

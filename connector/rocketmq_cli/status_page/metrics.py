@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from rocketmq_cli.status_page.history import Sample
-from rocketmq_wire.model import RETRY_PREFIX
+from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _NODE_TYPE: Final = "broker"
@@ -56,20 +56,31 @@ def _counts(sample: Sample) -> Iterator[tuple[str, str, str, Counter[_Key]]]:
     held: Counter[_Key] = Counter()
     lag: Counter[_Key] = Counter()
     done: Counter[_Key] = Counter()
+    dead: Counter[_Key] = Counter()
+    age_ms: Counter[_Key] = Counter()
     for queues in sample.topics.values():
         for queue, stat in queues.items():
             key = _Key(queue.broker, queue.topic)
             stored[key] += stat.end
             held[key] += stat.end - stat.start
+            if queue.topic.startswith(DEAD_LETTER_PREFIX):
+                dead[key._replace(group=queue.topic.removeprefix(DEAD_LETTER_PREFIX))] += stat.end
     for group, offsets in sample.groups.items():
         for queue, at in offsets.items():
             key = _Key(queue.broker, queue.topic, group)
             lag[key] += at.lag
             done[key] += at.consumer_offset
+            age_s = sample.queue_age(group, queue) if at.lag else 0.0
+            if age_s is not None:
+                age_ms[key] = max(age_ms[key], round(age_s * 1_000))
     yield "rocketmq_messages_in_total", "counter", "messages stored in a topic", stored
     yield "rocketmq_topic_messages", "gauge", "messages that a topic holds", held
     yield "rocketmq_consumer_lag_messages", "gauge", "messages not committed", lag
     yield "rocketmq_messages_out_total", "counter", "messages committed by a group", done
+    text = "age of the oldest message not committed, in milliseconds"
+    yield "rocketmq_consumer_lag_latency", "gauge", text, age_ms
+    text = "messages stored in a group's dead-letter topic"
+    yield "rocketmq_send_to_dlq_messages_total", "counter", text, dead
 
 
 def _head(name: str, kind: str, text: str) -> list[str]:

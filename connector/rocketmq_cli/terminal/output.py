@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
-from typing import TypeAlias
+from datetime import datetime, timedelta, timezone
+from typing import Final, TypeAlias
+
+from rocketmq_cli.usage import visible
 
 Cell: TypeAlias = (
     "str | int | float | bool | datetime | Sequence[str] | Mapping[str, str | int] | None"
 )
 Record: TypeAlias = Mapping[str, Cell]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+# The last millisecond that datetime takes; columns of times end there, too.
+_TIME_MS_MAX: Final = 253_402_300_799_999
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +31,7 @@ def titles_of(*names: str, **renamed: str) -> dict[str, str]:
 def show_json(*records: Record) -> None:
     """Print all fields of records, one JSON object a line."""
     for record in records:
-        print(json.dumps(record, ensure_ascii=False, default=_json_of))
+        print(json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=_json_of))
 
 
 def show_result(record: Record, text: str, *, as_json: bool) -> None:
@@ -48,10 +53,11 @@ def show(records: Iterable[Record], titles: Mapping[str, str], *, as_json: bool)
 
 
 def moment(time_ms: int | None) -> datetime | None:
-    """Milliseconds since 1970 as a datetime; None for 0 and less."""
+    """Milliseconds since 1970 as a datetime, at most its last one; None for 0 and less."""
     if time_ms is None or time_ms <= 0:
         return None
-    return datetime.fromtimestamp(time_ms / 1_000, tz=timezone.utc)
+    # Producers choose the born time of their messages.
+    return _EPOCH + timedelta(milliseconds=min(time_ms, _TIME_MS_MAX))
 
 
 def cell_text(value: Cell) -> str:
@@ -66,8 +72,8 @@ def cell_text(value: Cell) -> str:
     if isinstance(value, datetime):
         return _iso(value, " ")
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={text}" for key, text in value.items())
-    return value if isinstance(value, str) else ", ".join(value)
+        return visible(" ".join(f"{key}={text}" for key, text in value.items()))
+    return visible(value if isinstance(value, str) else ", ".join(value))
 
 
 def _json_of(value: object) -> object:
@@ -76,6 +82,12 @@ def _json_of(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def broker_version(settings: Mapping[str, str]) -> str | None:
+    """A broker's release from the settings that it reports: `5.3.3` for `V5_3_3`."""
+    name = settings.get("brokerVersionDesc")
+    return None if name is None else name.removeprefix("V").replace("_", ".")
 
 
 def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -45,7 +45,21 @@ class _Pulled:
 
 
 class LitePullConsumer(ActiveConsumer):
-    """One thread at a time may use it, but any thread may call `wake` and `close`."""
+    """A member of a consumer group that polls for messages.
+
+    One thread at a time may use it, but any thread may call `wake` and `close`.
+
+    Args:
+        connection: The addresses of the cluster, credentials and time-outs.
+        settings: The group, its subscriptions and limits.
+        auto_commit: Counts messages as consumed at the next `poll`.
+        waiting_max: The limit of pulled messages that wait for `poll`.
+        instance_name: The instance part of the client id; None: a name of this process, or
+            `DEFAULT` in broadcasting.
+        unit_name: The unit part of the client id.
+        rpc_hooks: Called around each request of this member.
+        on_queues: Called with queues gained and lost.
+    """
 
     _puller: QueuePuller
 

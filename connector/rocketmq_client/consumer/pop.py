@@ -22,7 +22,12 @@ from typing import Final
 
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.consumer.common.io_thread import now_ms
-from rocketmq_client.consumer.common.messages import Popped, popped_messages, tags_of
+from rocketmq_client.consumer.common.messages import (
+    INFLATED_BATCH_MAX,
+    Popped,
+    popped_messages,
+    tags_of,
+)
 from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
 from rocketmq_wire.records.handles import ReceiptHandle
@@ -51,7 +56,17 @@ class PoppedRecords:
 
 @dataclass(eq=False)
 class PopConsumer:
-    """Pops one topic for one group, in one thread at a time; every call has a time limit."""
+    """Pops one topic for one group, in one thread at a time; every call has a time limit.
+
+    Args:
+        cluster: The open cluster.
+        group: The consumer group.
+        topic: The topic to pop from.
+        subscription: The filter; None: every message.
+        invisible_ms: The time to acknowledge a message before it is delivered again.
+        init_mode: Where a new group starts: the first message, or the next one.
+        route_ms: The period of the topic's route refresh.
+    """
 
     cluster: Cluster
     group: str
@@ -72,6 +87,8 @@ class PopConsumer:
         self._has_batches = True
         self._open: dict[ReceiptHandle, int] = {}
         """Received messages, neither acknowledged nor deferred, and when each becomes visible."""
+        self._packed: list[Popped] = []
+        """Popped messages for the next `receive`."""
 
     def start(self) -> PopConsumer:
         """Do nothing: `with` calls it."""
@@ -95,6 +112,9 @@ class PopConsumer:
 
         Raises RocketMQError.
         """
+        unpacked = self._unpack(count_max)
+        if unpacked:
+            return unpacked
         found = self.receive_records(count_max, wait_ms=wait_ms)
         if found is None:
             return []
@@ -104,7 +124,22 @@ class PopConsumer:
         if unwanted:
             self.ack(unwanted)
         self._remember(wanted)
-        return wanted
+        first = next((at for at, one in enumerate(wanted) if one.message.is_packed), len(wanted))
+        self._packed = wanted[first:]
+        return wanted[:first] or self._unpack(count_max)
+
+    def _unpack(self, count_max: int) -> list[Popped]:
+        """The next messages of a pop whose bodies inflate to more than one batch may take."""
+        found: list[Popped] = []
+        size = 0
+        while self._packed and len(found) < count_max and size < INFLATED_BATCH_MAX:
+            one = self._packed.pop(0)
+            # The broker redelivers a message that is visible again.
+            if now_ms() < self._open.get(one.handle, 0):
+                one.message.unpack()
+                size += len(one.message.body)
+                found.append(one)
+        return found
 
     def receive_records(
         self, count_max: int = pop.POP_COUNT_MAX, *, wait_ms: int = 0

@@ -33,8 +33,12 @@ _EVERYTHING: Final = Subscription()
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
+    """The answer to a pull."""
+
     status: PullStatus
+    """Whether messages were found, and why not."""
     messages: tuple[ReceivedMessage, ...]
+    """The messages, in order."""
     next_begin: int
     """The offset for the next pull, also if there are no messages."""
     start: int
@@ -44,7 +48,17 @@ class PullResult:
 
 
 class PullConsumer(ActiveConsumer):
-    """Any number of threads may use it."""
+    """Pulls from the offsets that its caller names; threads may share it.
+
+    Args:
+        connection: The addresses of the cluster, credentials and time-outs.
+        settings: The group, its subscriptions and limits.
+        instance_name: The instance part of the client id; None: a name of this process, or
+            `DEFAULT` in broadcasting.
+        unit_name: The unit part of the client id.
+        rpc_hooks: Called around each request of this member.
+        on_queues: Called with queues gained and lost.
+    """
 
     def __init__(
         self,
@@ -154,5 +168,5 @@ class PullConsumer(ActiveConsumer):
         """Raises CorruptRecordError."""
         assert isinstance(reply, PullReply)
         tags = tags_of(request.subscription)
-        messages = decode_pull(reply, request.queue, tags, self.settings.namespace)
-        return PullResult(reply.status, tuple(messages), reply.next_begin, reply.start, reply.end)
+        messages, begin = decode_pull(reply, request.queue, tags, self.settings.namespace)
+        return PullResult(reply.status, tuple(messages), begin, reply.start, reply.end)

@@ -43,7 +43,20 @@ P = TypeVar("P", bound="PushConsumer")
 
 
 class PushConsumer(GroupConsumer):
-    """A member with a listener."""
+    """A member of a consumer group that calls a listener with messages.
+
+    Args:
+        connection: The addresses of the cluster, credentials and time-outs.
+        settings: The group, its subscriptions and limits.
+        listener: Called with messages and a context, in several threads.
+        orderly_listener: The same, for one queue at a time and in order.
+        instance_name: The instance part of the client id; None: a name of this process, or
+            `DEFAULT` in broadcasting.
+        unit_name: The unit part of the client id.
+        rpc_hooks: Called around each request of this member.
+        hooks: Called before and after each call of the listener.
+        pop: How to pop if the brokers ask for it; None: the member only pulls.
+    """
 
     _consume_type = "CONSUME_PASSIVELY"
     _puller: QueuePuller

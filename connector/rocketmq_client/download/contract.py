@@ -13,8 +13,11 @@ class ReadLimits:
     """Limits of one download. The first three count requested data, or data not yet taken."""
 
     messages_max: int = 32_768
+    """The limit of messages."""
     bytes_max: int = 100 * 1024 * 1024
+    """The limit of bytes."""
     span_max: int | None = None
+    """The limit of the offsets' span."""
     count_per_pull: int = 10_000
     """Messages per pull; a real broker gives at most 32."""
     pulls_in_flight: int = 64
@@ -32,8 +35,11 @@ class ReadSpec:
     """The group named in a download's pulls, its filter, its limits, and its policy for losses."""
 
     group: str
+    """The group that pulls name."""
     subscription: Subscription = field(default_factory=Subscription)
+    """The filter."""
     limits: ReadLimits = field(default_factory=ReadLimits)
+    """The limits of the download."""
     loss_policy: LossPolicy = LossPolicy.RAISE
     """If offsets are gone: RangeLostError, or (SKIP) a chunk with `loss` set instead of them."""
 
@@ -48,10 +54,15 @@ class RangeChunk:
     """
 
     queue: QueueId
+    """The queue of the records."""
     start: int
+    """The first offset that the chunk covers."""
     end: int
+    """The offset behind the last one that it covers."""
     body: Buffer
+    """The records as stored, one behind the other."""
     sizes: Buffer | None = None
+    """The sizes of the records in `body`, if known."""
     expected_count: int | None = None
     """Records with an offset in `[start, end)`; fewer in `body` are data loss. None: filtered."""
     loss: Loss | None = None

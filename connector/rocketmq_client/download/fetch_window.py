@@ -180,6 +180,10 @@ class FetchWindow:
             return None
         return self._chunk(self._coverage.pop_gathered())
 
+    def waits_for(self) -> str:
+        """The first offset that is not here, and the broker's last answer."""
+        return f"{self.wanted.queue} offset={self._coverage.edge}: {self._outage.last_word}"
+
     # --- results --------------------------------------------------------------------------------
 
     def on_reply(self, ticket: int, reply: PullReply, now_ms: int) -> None:
@@ -211,7 +215,8 @@ class FetchWindow:
         elif reply.next_begin > asked:
             self._on_advance(sent, reply, now_ms)
         else:
-            self._on_nothing(sent, now_ms)
+            # The plan saw the queue end behind this offset: ask where it ends now.
+            self._open_doubt(DoubtKind.SHORT, asked, self.wanted.end, now_ms)
 
     def on_replies(
         self, ticket: int, replies: Sequence[PullReply | RocketMQError], now_ms: int
@@ -428,14 +433,6 @@ class FetchWindow:
         self._learn(sent, reply.next_begin - asked)
         if self._coverage.cover(asked, reply.next_begin, (), None, 0):
             self._outage.progressed(now_ms)
-
-    def _on_nothing(self, sent: InFlightPull, now_ms: int) -> None:
-        """Wait and pull again: below the queue's end the broker must have messages soon."""
-        self._outage.trouble(now_ms, now_ms)
-        if self._outage.is_stuck(now_ms):
-            self._open_doubt(DoubtKind.SHORT, sent.pull.start, self.wanted.end, now_ms)
-        else:
-            self._outage.back_off(now_ms)
 
     def _learn(self, sent: InFlightPull, width: int) -> None:
         count_max, usual = sent.pull.count_max, self._pull_width.value

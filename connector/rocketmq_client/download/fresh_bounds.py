@@ -44,8 +44,10 @@ def read_answers(
     The answers are in the order of `requests_for`.
     """
     for answer in (start, end, route, first_time):
-        if isinstance(answer, RocketMQError) and not isinstance(answer, BrokerError):
-            return answer
+        if isinstance(answer, RocketMQError) and (
+            answer.retryable or not isinstance(answer, BrokerError)
+        ):
+            return answer  # A busy broker's refusal is no word about its queue.
     if isinstance(route, RocketMQError) and not isinstance(route, TopicNotFoundError):
         return route
     standing = standing_of(queue, route.route if isinstance(route, RouteReply) else None)

@@ -109,6 +109,11 @@ class RangeStream:
             ),
         )
 
+    def waits_for(self) -> str:
+        """The first offset that is not here, and the broker's last answer."""
+        queue = self._ranges[self._current].queue
+        return f"{queue} offset={self._position}: {self._outage.last_word}"
+
     # --- results --------------------------------------------------------------------------------
 
     def on_chunk(self, chunk: RecordChunk, now_ms: int) -> RangeChunk | None:
@@ -248,13 +253,8 @@ class RangeStream:
             self._open_doubt(DoubtKind.REFUSED, self._ranges[self._current].end, now_ms)
 
     def _on_nothing(self, now_ms: int) -> None:
-        """Wait for messages that the broker must have: the range ends below the queue's end."""
-        self._is_over = True
-        self._outage.trouble(self._opened_ms, now_ms)
-        if self._outage.is_stuck(now_ms):
-            self._open_doubt(DoubtKind.SHORT, self._ranges[self._current].end, now_ms)
-        else:
-            self._outage.back_off(now_ms)
+        """Ask where the queue ends now: the plan saw it end at or behind the range."""
+        self._open_doubt(DoubtKind.SHORT, self._ranges[self._current].end, now_ms)
 
     def _open_doubt(self, kind: DoubtKind, end: int, now_ms: int) -> None:
         self._is_over = True

@@ -34,6 +34,9 @@ _logger = logging.getLogger(__name__)
 HELD_QUEUES_MAX: Final = 64
 # How long `ends` waits for an answer. A broker in the same network takes 2 ms.
 _REFRESH_MS_MAX: Final = 40
+# How long `resolve_doubts` asks again: behind a failure, and in each call of a longer outage.
+_DOUBT_MS_MAX: Final = 1_000
+_DOUBT_CALL_MS: Final = 250
 _IDLE_WAIT_MS: Final = 5_000
 _JOIN_SECONDS: Final = 5.0
 
@@ -62,6 +65,8 @@ class EndOffsetWatcher:
         self._poll = EndPoll(self._watches)
         self._tickets: dict[int, QueueId | PollTarget] = {}
         """The requests in flight; only the thread uses it."""
+        self._returned: dict[QueueId, int] = {}
+        """The last result of `ends`."""
         self._demand = 0
         self._waiters = 0
         self._is_closed = False
@@ -92,7 +97,8 @@ class EndOffsetWatcher:
                     break
                 self._changed.wait(left_ms / 1_000)
             self._raise_if_dead()
-            return self._known()
+            self._returned = self._known()
+            return dict(self._returned)
 
     def wait(self, beyond: Mapping[QueueId, int], timeout_ms: int) -> bool:
         """Wait until a queue ends behind its offset in `beyond`; False after `timeout_ms`.
@@ -114,14 +120,36 @@ class EndOffsetWatcher:
             elif any(watch.state is WatchState.KNOWN for watch in self._watches.values()):
                 self._transport.wake()  # The thread sends pulls that are held.
             self._raise_if_dead()
-            known = self._known()
-            if any(known.get(queue, offset) > offset for queue, offset in beyond.items()):
+            if self._is_beyond(beyond):
                 return True
             left_ms = deadline_ms - _now_ms()
             if left_ms <= 0:
                 return False
             self._changed.wait(left_ms / 1_000)
         return False
+
+    def resolve_doubts(self, beyond: Mapping[QueueId, int]) -> bool:
+        """Ask until each end is known or its broker down, or a queue ends behind `beyond`.
+
+        True if `ends` returns others then. Waits up to `_DOUBT_MS_MAX` behind a failure, and
+        `_DOUBT_CALL_MS` while it lasts. Raises WatchDiedError.
+        """
+        began_ms = _now_ms()
+        with self._changed:
+            demand = self._demand
+            while not self._is_closed:
+                self._raise_if_dead()
+                now_ms = _now_ms()
+                since_ms = self._doubted_since_ms(demand, now_ms)
+                if since_ms is None or self._is_beyond(beyond):
+                    break
+                left_ms = max(since_ms + _DOUBT_MS_MAX, began_ms + _DOUBT_CALL_MS) - now_ms
+                if left_ms <= 0:
+                    break
+                if self._has_failed(self._demand):
+                    self._ask()
+                self._changed.wait(left_ms / 1_000)
+            return self._known() != self._returned
 
     def errors(self) -> dict[QueueId, RocketMQError]:
         """Return the errors of queues whose ends are unknown at the moment."""
@@ -149,7 +177,9 @@ class EndOffsetWatcher:
                 target=self._run, name="rocketmq-end-offsets", daemon=True
             )
             self._thread.start()
-        elif self._is_polling() or not self._is_settled(self._demand):
+        elif self._is_polling() or not all(
+            watch.has_answer(self._demand) for watch in self._watches.values()
+        ):
             self._transport.wake()
         return self._demand
 
@@ -164,6 +194,31 @@ class EndOffsetWatcher:
         if self._is_polling():
             return self._poll.is_settled(_now_ms(), demand)
         return all(watch.is_settled(demand) for watch in self._watches.values())
+
+    def _has_answer(self, watch: QueueWatch, demand: int) -> bool:
+        if self._is_polling():
+            # An answer of the last interval is older than the demand: messages may have come since.
+            return self._poll.has_answer(demand)
+        return watch.has_answer(demand)
+
+    def _has_failed(self, demand: int) -> bool:
+        """Whether an error is what came for this demand."""
+        return any(
+            watch.error is not None and self._has_answer(watch, demand)
+            for watch in self._watches.values()
+        )
+
+    def _doubted_since_ms(self, demand: int, now_ms: int) -> int | None:
+        """When the last end came into doubt; None if there is no doubt for this demand."""
+        doubts = (
+            watch.doubted_since_ms(now_ms, has_answer=self._has_answer(watch, demand))
+            for watch in self._watches.values()
+        )
+        return max((since_ms for since_ms in doubts if since_ms is not None), default=None)
+
+    def _is_beyond(self, offsets: Mapping[QueueId, int]) -> bool:
+        known = self._known()
+        return any(known.get(queue, offset) > offset for queue, offset in offsets.items())
 
     def _known(self) -> dict[QueueId, int]:
         return {q: watch.end for q, watch in self._watches.items() if watch.end is not None}
@@ -193,12 +248,12 @@ class EndOffsetWatcher:
                 if watch is None:
                     continue
                 if isinstance(end, RocketMQError):
-                    watch.error = end
+                    watch.fail(end, now_ms)
                 else:
-                    watch.end, watch.error = end, None
+                    watch.know(end)
 
     def _wait_ms(self, now_ms: int) -> int:
-        wakes = [watch.wake_at_ms() for watch in self._watches.values()]
+        wakes = [watch.wake_at_ms(self._demand) for watch in self._watches.values()]
         if self._is_polling():
             wakes = [self._poll.wake_at_ms(self._demand)]
         pauses = [wake - now_ms for wake in wakes if wake is not None]

@@ -13,6 +13,11 @@ proxy does not know it, an account may lack the permission), and if it leaves a 
 account that may read is allowed to ask for single queues.
 
 A `demand` is a number that grows with every caller who wants ends.
+
+Behind a failure an end is in doubt until the queue's next answer: a message may be stored that no
+held pull reports. A caller does not wait for the pause that follows a failure, so that broker is
+asked again for it after 50 ms. A refused connection ends the doubt of its demand: the broker is
+down.
 """
 
 from __future__ import annotations
@@ -25,7 +30,12 @@ from typing import Final, NamedTuple
 from rocketmq_client.retry import Backoff
 from rocketmq_client.retry_schedules import END_OFFSET
 from rocketmq_client.settings import READER_GROUP
-from rocketmq_wire.errors import NotAuthorizedError, RocketMQError, UnsupportedRequestError
+from rocketmq_wire.errors import (
+    ConnectError,
+    NotAuthorizedError,
+    RocketMQError,
+    UnsupportedRequestError,
+)
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
@@ -39,6 +49,8 @@ ASK_TIMEOUT_MS: Final = 5_000
 # The pause if a broker does not hold pulls, or keeps calling the end illegal.
 _PAUSE_MS: Final = 200
 INTERVAL_MS: Final = 200
+# The pause between requests to a broker that fails, while a caller is in doubt.
+_DOUBT_PAUSE_MS: Final = 50
 # A thousand queues that are asked for one by one are asked for once a second.
 _SINGLE_MS: Final = 1
 
@@ -62,25 +74,27 @@ class QueueWatch:
     """The demand that the last request was sent for."""
     _is_in_flight: bool = False
     _not_before_ms: int = 0
-    _held_since_ms: int = 0
+    _demanded_from_ms: int = 0
+    """When a demand may be answered: before `_not_before_ms`, if the last request failed."""
+    _asked_ms: int = 0
+    _failing_since_ms: int | None = None
     _backoff: Backoff = field(default_factory=lambda: Backoff(END_OFFSET))
 
     def next_request(
         self, now_ms: int, demand: int, *, is_awaited: bool = False
     ) -> tuple[Request[Reply], int] | None:
         """Return a request to send now and its time-out; `is_awaited` while a caller waits."""
-        if self._is_in_flight or now_ms < self._not_before_ms:
+        if self._is_in_flight or now_ms < self._due_ms(demand):
             return None
         if is_awaited and self.state is WatchState.KNOWN and demand <= self._seen_demand:
             self.state = WatchState.HELD
         if self.state is WatchState.HELD and self.end is not None:
-            self._is_in_flight = True
-            self._held_since_ms = now_ms
+            self._note_request(now_ms)
             pull = PullMessages(READER_GROUP, self.queue, self.end, 1, suspend_ms=self.hold_ms)
             return pull, self.hold_ms + _HOLD_GRACE_MS
         if demand <= self._seen_demand and self.error is None:
             return None
-        self._is_in_flight = True
+        self._note_request(now_ms)
         self._seen_demand = demand
         self.state = WatchState.ASKING
         return GetMaxOffset(self.queue), ASK_TIMEOUT_MS
@@ -89,15 +103,29 @@ class QueueWatch:
         """Note the answer, or the error, of the request in flight."""
         self._is_in_flight = False
         if isinstance(result, OffsetReply):
-            self._know(result.value)
+            self.know(result.value)
             self.state = WatchState.KNOWN
         elif isinstance(result, PullReply):
             self._on_pull(result, now_ms)
         else:
             assert isinstance(result, RocketMQError)
-            self.error = result
+            self.fail(result, now_ms)
             self.state = WatchState.STALE
             self._not_before_ms = now_ms + self._backoff.next_delay_ms()
+            self._demanded_from_ms = self._not_before_ms
+            if result.retryable:
+                self._demanded_from_ms = min(self._not_before_ms, now_ms + _DOUBT_PAUSE_MS)
+
+    def know(self, end: int) -> None:
+        self.end = end
+        self.error = None
+        self._failing_since_ms = None
+        self._backoff.reset()
+
+    def fail(self, error: RocketMQError, now_ms: int) -> None:
+        if self._failing_since_ms is None:
+            self._failing_since_ms = now_ms
+        self.error = error
 
     @property
     def is_stale(self) -> bool:
@@ -106,26 +134,40 @@ class QueueWatch:
 
     def is_settled(self, demand: int) -> bool:
         """Whether no newer answer will come soon for this demand."""
-        if self.error is not None or self.state is WatchState.HELD:
-            return True
-        return self._seen_demand >= demand and not self._is_in_flight
+        return self.error is not None or self.has_answer(demand)
 
-    def wake_at_ms(self) -> int | None:
+    def has_answer(self, demand: int) -> bool:
+        """Whether an answer or an error came for this demand, or a pull is held."""
+        is_answered = self._seen_demand >= demand and not self._is_in_flight
+        return is_answered or self.state is WatchState.HELD
+
+    def doubted_since_ms(self, now_ms: int, *, has_answer: bool) -> int | None:
+        """When the end came into doubt; None if it is known, or if its broker is down."""
+        if self.error is None:
+            asked_ms = self._asked_ms if self._is_in_flight else now_ms
+            return None if has_answer else asked_ms
+        is_down = has_answer and isinstance(self.error, ConnectError)
+        return self._failing_since_ms if self.error.retryable and not is_down else None
+
+    def wake_at_ms(self, demand: int) -> int | None:
         """When a pause ends after which a request is due."""
         is_waiting = self.error is not None or self.state is WatchState.HELD
-        return self._not_before_ms if is_waiting and not self._is_in_flight else None
+        return self._due_ms(demand) if is_waiting and not self._is_in_flight else None
+
+    def _due_ms(self, demand: int) -> int:
+        is_demanded = self.error is not None and demand > self._seen_demand
+        return self._demanded_from_ms if is_demanded else self._not_before_ms
+
+    def _note_request(self, now_ms: int) -> None:
+        self._is_in_flight = True
+        self._asked_ms = now_ms
 
     def _on_pull(self, reply: PullReply, now_ms: int) -> None:
         if reply.status is PullStatus.FOUND or reply.end > (self.end or 0):
             self.state = WatchState.STALE
-        elif now_ms - self._held_since_ms < _PAUSE_MS:
+        elif now_ms - self._asked_ms < _PAUSE_MS:
             self._not_before_ms = now_ms + _PAUSE_MS
-        self._know(reply.end)
-
-    def _know(self, end: int) -> None:
-        self.end = end
-        self.error = None
-        self._backoff.reset()
+        self.know(reply.end)
 
 
 class PollTarget(NamedTuple):
@@ -156,7 +198,11 @@ class EndPoll:
     def is_settled(self, now_ms: int, demand: int) -> bool:
         """Whether no newer answer will come soon for this demand."""
         is_recent = now_ms < self._next_ms
-        return not self._in_flight and (is_recent or self._seen_demand >= demand)
+        return self.has_answer(demand) or (is_recent and not self._in_flight)
+
+    def has_answer(self, demand: int) -> bool:
+        """Whether answers or errors came for this demand."""
+        return self._seen_demand >= demand and not self._in_flight
 
     def wake_at_ms(self, demand: int) -> int | None:
         """When the next requests are due; None without demand, or while answers are awaited."""

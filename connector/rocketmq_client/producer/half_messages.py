@@ -39,6 +39,7 @@ class HalfMessage:
     """A stored half message, with all that is needed to end it."""
 
     group: str
+    """The producer group."""
     queue: QueueId
     """The queue of the message after its commit."""
     offset: int
@@ -46,7 +47,9 @@ class HalfMessage:
     position: int
     """The byte position of its record in the broker's log."""
     transaction_id: str
+    """The id of the transaction, made by the producer."""
     message_id: str = ""
+    """The broker's id of the half message."""
 
     def end(self, resolution: Resolution) -> EndTransaction:
         return EndTransaction(

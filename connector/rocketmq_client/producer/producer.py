@@ -81,6 +81,12 @@ def delayed(
 
     Every broker has levels; times and delays need RocketMQ 5 or the bundled broker. Raises
     LocalProtocolError.
+
+    Args:
+        message: The message to delay.
+        level: A delay level, 1 (one second) to 18 (two hours).
+        at_ms: The delivery time, in milliseconds since 1970.
+        after_ms: The delay in milliseconds.
     """
     given = [value for value in (level, at_ms, after_ms) if value is not None]
     if len(given) != 1:
@@ -97,8 +103,11 @@ class MessageColumns:
     """Messages of one topic as columns of equal length. A null or empty value is no value."""
 
     bodies: pa.Array
+    """The bodies, binary."""
     tags: pa.Array | None = None
+    """The tags, text."""
     keys: pa.Array | None = None
+    """The keys, text, separated by blanks."""
     properties: pa.Array | None = None
     """A map column of text to text."""
 
@@ -133,7 +142,15 @@ class _Source:
 
 
 class Producer:
-    """Sends for one owner at a time; use it in `with`. A cluster given to it stays open."""
+    """Sends for one owner at a time; use it in `with`. A cluster given to it stays open.
+
+    Args:
+        where: An open cluster, or the settings of one that the producer opens and closes.
+        group: The producer group that brokers see.
+        in_flight_max: The limit of requests without an answer.
+        in_flight_per_queue_max: The same for one queue; above 1 a queue's order is not kept.
+        repeats_unknown: Sends a request again if its answer was lost: messages may be stored twice.
+    """
 
     def __init__(
         self,

@@ -49,13 +49,24 @@ class TransactionSent:
     """The outcome of a transaction for its sender."""
 
     half: HalfMessage
+    """The stored half message."""
     resolution: Resolution
+    """How the transaction ended."""
     error: RocketMQError | None = None
     """The error that leaves the end unknown; the broker will ask."""
 
 
 class TransactionProducer:
-    """Sends transactions; use it in `with`. Threads may share it, and take turns at sending."""
+    """Sends transactions; use it in `with`. Threads may share it, and take turns at sending.
+
+    Args:
+        settings: The addresses of the cluster, credentials and time-outs.
+        group: The producer group, whose members answer checks.
+        listener: Does the work of a transaction, and answers checks.
+        topics: Topics whose brokers learn of this member at once.
+        immunity_seconds: The time before a broker checks a message; None: the broker's default.
+        check_threads: The threads that call `listener.check`.
+    """
 
     def __init__(
         self,

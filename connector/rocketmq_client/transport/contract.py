@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Final, Protocol, TypeVar, cast
 
 from rocketmq_client.download.contract import RangeChunk, ReadSpec
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import RocketMQError
+from rocketmq_wire.errors import MissingPackageError, RocketMQError
 from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.requests.contract import Reply, Request
 
@@ -78,7 +79,18 @@ class Transport(Protocol):
 
 
 def open_transport(settings: ConnectionSettings) -> Transport:
-    """Name servers speak TCP remoting, endpoints speak gRPC. Connects nothing yet."""
+    """Name servers speak TCP remoting, endpoints speak gRPC. Connects nothing yet.
+
+    Raises MissingPackageError.
+    """
     module, name = _GRPC if settings.endpoints else _TCP
-    make = cast("Callable[[ConnectionSettings], Transport]", getattr(import_module(module), name))
+    if settings.endpoints and find_spec("grpc") is None:
+        raise MissingPackageError("grpcio", "the option endpoints")
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        if not settings.endpoints:
+            raise
+        raise MissingPackageError(str(error.name), "the option endpoints") from None
+    make = cast("Callable[[ConnectionSettings], Transport]", getattr(found, name))
     return make(settings)

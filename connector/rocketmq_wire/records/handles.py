@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.model import RETRY_PREFIX
+from rocketmq_wire.numbers import whole_number
 
 RECEIPT: Final = "POP_CK"
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
@@ -122,9 +123,8 @@ _KINDS: Final = {kind.value: kind for kind in RetryKind}
 
 
 def _number(digits: str, text: str) -> int:
-    is_number = digits.isascii() and digits.removeprefix("-").isdecimal()
-    # Python's int() reads more than Java's, and numbers of any length.
-    if not is_number or len(digits) > _DIGITS_MAX or (value := int(digits)) >= 1 << 63:
+    value = whole_number(digits, digits_max=_DIGITS_MAX, is_signed=True)
+    if value is None or value >= 1 << 63:
         raise RemoteProtocolError(f"not a receipt handle: {text[:80]!r}")
     return value
 
@@ -157,7 +157,7 @@ class RecallHandle:
         if len(fields) < _RECALL_FIELD_COUNT:
             raise RemoteProtocolError(f"not a recall handle: {text[:80]!r}")
         version, topic, broker, due, unique_key = fields[:_RECALL_FIELD_COUNT]
-        is_number = due.isascii() and due.isdecimal() and len(due) <= _RECALL_DIGITS_MAX
-        if version != _RECALL_VERSION or not is_number:
+        due_ms = whole_number(due, digits_max=_RECALL_DIGITS_MAX)
+        if version != _RECALL_VERSION or due_ms is None:
             raise RemoteProtocolError(f"not a recall handle: {text[:80]!r}")
-        return cls(topic, broker, int(due), unique_key)
+        return cls(topic, broker, due_ms, unique_key)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import Json, json_object, member_int, member_list, member_text
 from rocketmq_wire.model import Buffer
+from rocketmq_wire.numbers import whole_number
 
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
@@ -98,14 +99,14 @@ def decode_checkpoint(body: Buffer) -> Checkpoint:
         raise RemoteProtocolError(f"a checkpoint of {count} messages")
     # Old brokers write only the number of messages from the start on.
     steps = differences or range(count)
-    rewrites = str(fields.get("rp") or "0")
+    rewrites = whole_number(str(fields.get("rp") or "0"))
     return Checkpoint(
         key=key,
         invisible_ms=member_int(fields, "it"),
         offsets=tuple(key.start + step for step in steps),
         acked=member_int(fields, "bm", 0) & 0xFFFFFFFF,
         revive_offset=member_int(fields, "ro", 0),
-        rewrites=int(rewrites) if rewrites.isascii() and rewrites.isdecimal() else _COUNT_MAX,
+        rewrites=_COUNT_MAX if rewrites is None else rewrites,
     )
 
 

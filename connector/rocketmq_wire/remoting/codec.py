@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
-from rocketmq_wire.codes import ResponseCode
+from rocketmq_wire import fastjson
+from rocketmq_wire.codes import RequestCode, ResponseCode
 from rocketmq_wire.errors import BrokerError, LocalProtocolError, RemoteProtocolError, broker_error
+from rocketmq_wire.limits import LENIENT_JSON_SIZE_MAX, REQUEST_SIZE_MAX
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.codecs import brokers, groups, members, messages, offsets, pop, topics
 from rocketmq_wire.remoting.codecs.layouts import Codec, EncodedReply, EncodedRequest, Fields
@@ -29,6 +31,14 @@ _DECODERS: Final[dict[int, _Decode]] = {
     **{row.code: row.request.decode for row in _ROWS},
     **messages.DECODERS,
 }
+_SENDS: Final = frozenset(
+    (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+)
+_FREE: Final = frozenset(
+    row.code
+    for row in _ROWS
+    if row.request.record.to_name_server and not row.request.record.access.cluster
+)
 
 
 def encode_request(request: Request[Reply]) -> EncodedRequest:
@@ -44,14 +54,40 @@ def decode_request(header: Header, body: Buffer) -> Request[Reply]:
     Raises UnsupportedRequestError (3) for an unknown code, and BrokerError (1) for an incomplete
     request: a broker answers with both.
     """
-    decode = _DECODERS.get(header.code)
-    if decode is None:
-        code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        raise broker_error(code, f" request type {header.code} not supported")
+    check_code(header.code)
     try:
-        return decode(Fields(header.ext_fields, header.version, header.language), body)
+        return _DECODERS[header.code](
+            Fields(header.ext_fields, header.version, header.language), body
+        )
     except RemoteProtocolError as error:
         raise broker_error(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+
+def check_code(code: int) -> None:
+    """Raises UnsupportedRequestError (3) for a code that is no request."""
+    if code not in _DECODERS:
+        remark = f" request type {code} not supported"
+        raise broker_error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+
+def check_request_size(code: int, body: Buffer) -> None:
+    """Refuse (1) a body that would take a server too long to parse; sends have none to parse."""
+    size = len(body)
+    if size <= LENIENT_JSON_SIZE_MAX or code in _SENDS:
+        return
+    if size > REQUEST_SIZE_MAX:
+        reason = f"{size} bytes, over {REQUEST_SIZE_MAX}"
+    elif not fastjson.is_strict(body):
+        reason = f"{size} bytes that are no strict JSON"
+    else:
+        return
+    remark = f"the body of a request of type {code} has {reason}"
+    raise broker_error(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def is_free(code: int) -> bool:
+    """True for the requests of a name server that change nothing: they need no account."""
+    return code in _FREE
 
 
 def encode_reply(request: Request[Reply], reply: Reply | BrokerError) -> EncodedReply:

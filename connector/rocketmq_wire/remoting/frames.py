@@ -77,6 +77,7 @@ class FrameDecoder:
         self,
         frame_size_max: int = FRAME_SIZE_MAX,
         *,
+        header_size_max: int = _HEADER_SIZE_MASK,
         staging_size: int = STAGING_SIZE,
         allocate: Callable[[int], Buffer] = bytearray,
         take: Callable[[Buffer, int, int, int], bool] = lambda *_: False,
@@ -88,6 +89,7 @@ class FrameDecoder:
         frame.
         """
         self._frame_size_max = frame_size_max
+        self._header_size_max = header_size_max
         self._allocate = allocate
         self._take = take
         self._staging = memoryview(bytearray(max(staging_size, _HEAD.size)))
@@ -103,6 +105,17 @@ class FrameDecoder:
     def is_between_frames(self) -> bool:
         """True if no frame is incomplete: the peer may close the connection here."""
         return self._rest is None and self._start == self._end
+
+    def close(self) -> None:
+        """Drop what was received. The owner, whom `allocate` may hold, need not be collected."""
+        self._rest = self._finish = None
+        self._frames.clear()
+        self._allocate = bytearray
+
+    @property
+    def is_in_large_frame(self) -> bool:
+        """True while a frame that `allocate` made room for is incomplete."""
+        return self._rest is not None
 
     def next_buffer(self) -> memoryview:
         """The buffer to receive into: never empty, valid until the next call of `received`."""
@@ -198,6 +211,10 @@ class FrameDecoder:
             raise RemoteProtocolError(
                 f"a frame's header has serialization type {kind}, which is unknown; "
                 "is this the port of another protocol?"
+            )
+        if header_size > self._header_size_max:
+            raise RemoteProtocolError(
+                f"a header of {header_size} bytes is over the limit of {self._header_size_max}"
             )
         if header_size > total - 4:
             raise RemoteProtocolError(

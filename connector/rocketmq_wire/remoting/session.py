@@ -28,8 +28,16 @@ from rocketmq_wire.errors import (
     RocketMQError,
 )
 from rocketmq_wire.filters.sql92_support import check_words
+from rocketmq_wire.limits import HEADER_SIZE_MAX
 from rocketmq_wire.model import Buffer, buffer_size
-from rocketmq_wire.remoting.codec import decode_reply, decode_request, encode_reply, encode_request
+from rocketmq_wire.remoting.codec import (
+    check_code,
+    check_request_size,
+    decode_reply,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
 from rocketmq_wire.remoting.codecs.layouts import EncodedReply
 from rocketmq_wire.remoting.frames import FRAME_SIZE_MAX, Frame, FrameDecoder, encode_frame_head
 from rocketmq_wire.remoting.headers import FLAG_ONEWAY, FLAG_REPLY, Header
@@ -59,6 +67,8 @@ OPAQUE_MAX: Final = 2**31 - 1
 _LANGUAGE: Final = "PYTHON"
 _DEADLINES_SPARE: Final = 64
 _NOTICES_MAX: Final = 256
+# Answers beyond one for each request that was given up; brokers send some answers twice.
+_STRAYS_MAX: Final = 1_024
 # One system call receives five answers of a real broker with 32 messages of 350 bytes each, so an
 # answer costs 22 us instead of 31. A large answer is copied up to this size: some 10 us of the 700
 # us that 4 MiB take.
@@ -110,6 +120,15 @@ class _Session:
         """Accept the first `size` bytes of the last `next_buffer()`."""
         self._decoder.received(size)
 
+    def close(self) -> None:
+        """Drop what was received: the connection is closed."""
+        self._decoder.close()
+
+    @property
+    def is_in_large_frame(self) -> bool:
+        """True while a frame that `allocate` made room for is incomplete."""
+        return self._decoder.is_in_large_frame
+
     def _encode(self, request: Request[Reply], opaque: int, flag: int) -> tuple[Buffer, ...]:
         code, ext_fields, body = encode_request(request)
         version = self._version
@@ -151,7 +170,9 @@ class ClientSession(_Session):
         self._responder = responder
         self._answers: list[bytes] = []
         self.late_count = 0
-        """The number of dropped answers to requests that were given up."""
+        """The number of dropped answers: to requests that were given up, or to none at all."""
+        self.given_up_count = 0
+        """The number of answers that requests had not got when they were given up."""
         self._notices: deque[NotifyMembersChanged] = deque(maxlen=_NOTICES_MAX)
 
     @property
@@ -217,13 +238,17 @@ class ClientSession(_Session):
             else:
                 del self._pending[opaque]
                 self._joined.forget(opaque)
+                self._give_up(pending.request)
                 expired.append(opaque)
         return expired
 
     def forget(self, opaque: int) -> bool:
         """Give up one request; False if it was not pending."""
         self._joined.forget(opaque)
-        return self._pending.pop(opaque, None) is not None
+        pending = self._pending.pop(opaque, None)
+        if pending is not None:
+            self._give_up(pending.request)
+        return pending is not None
 
     def abandon(self) -> list[int]:
         """Give up all requests, as after a broken connection; returns their opaque numbers."""
@@ -238,9 +263,12 @@ class ClientSession(_Session):
     def next_completed(self) -> Completed | None:
         """The next finished request; None until more bytes come.
 
-        Raises RemoteProtocolError if the peer's bytes are no frames: the caller must disconnect.
+        Raises RemoteProtocolError if the peer's bytes are no frames, or answer what nobody asked:
+        the caller must disconnect.
         """
         while True:
+            if self.late_count > self.given_up_count + _STRAYS_MAX:
+                raise RemoteProtocolError(f"{self.late_count} answers came without a request")
             if self._joined.done:
                 opaque, result = self._joined.done.popleft()
                 if self._pending.pop(opaque, None) is not None:
@@ -309,6 +337,9 @@ class ClientSession(_Session):
         """Queue the answer to a request of the server."""
         self._answers.append(b"".join(self._encode_reply(header.opaque, encoded)))
 
+    def _give_up(self, request: Request[Reply]) -> None:
+        self.given_up_count += request.times if isinstance(request, PullMessages) else 1
+
     def _free_opaque(self) -> int:
         opaque = self._opaque_next
         while opaque in self._pending or opaque in self._joined:
@@ -348,6 +379,13 @@ class ReceivedRequest:
     request: Request[Reply] | BrokerError
 
 
+Check = Callable[[Header, Buffer], Callable[[Request[Reply]], None]]
+"""Identifies the sender by the header and the unparsed body; returns the check of its rights.
+
+Both raise the BrokerError to refuse a request with.
+"""
+
+
 class ServerSession(_Session):
     """The server's side of one connection."""
 
@@ -357,10 +395,10 @@ class ServerSession(_Session):
         version: int = BROKER_VERSION,
         frame_size_max: int = FRAME_SIZE_MAX,
         allocate: Callable[[int], Buffer] = bytearray,
-        check: Callable[[Header, Buffer, Request[Reply]], None] | None = None,
+        check: Check | None = None,
     ) -> None:
-        """`check` raises the BrokerError to refuse a request with."""
-        super().__init__(version, FrameDecoder(frame_size_max, allocate=allocate))
+        decoder = FrameDecoder(frame_size_max, header_size_max=HEADER_SIZE_MAX, allocate=allocate)
+        super().__init__(version, decoder)
         self._check = check
         self._requests: set[int] = set()
         self._answered: list[tuple[int, RelayedReply]] = []
@@ -377,13 +415,25 @@ class ServerSession(_Session):
                 continue
             request: Request[Reply] | BrokerError
             try:
-                request = decode_request(header, frame.body)
-                if self._check is not None:
-                    self._check(header, frame.body, request)
+                if self._check is None:
+                    check_request_size(header.code, frame.body)
+                    request = decode_request(header, frame.body)
+                else:
+                    request = self._checked(self._check, frame)
             except BrokerError as error:
                 request = error
             return ReceivedRequest(header.opaque, header.code, header.is_oneway, request)
         return None
+
+    def _checked(self, check: Check, frame: Frame) -> Request[Reply]:
+        """The request in a frame. A stranger's body is not parsed."""
+        header, body = frame.header, frame.body
+        check_code(header.code)
+        check_right = check(header, body)
+        check_request_size(header.code, body)
+        request = decode_request(header, body)
+        check_right(request)
+        return request
 
     def answer(self, request: ReceivedRequest, result: Reply | BrokerError) -> tuple[Buffer, ...]:
         """The parts of the frame of an answer; none for a oneway request.

@@ -27,12 +27,8 @@ class Heartbeat(Request[Done]):
 
     def resources(self) -> Resources:
         """The subscribed topics, and the groups of consumers and of subscribed retry topics."""
-        topics = [topic for one in self.consumers for topic, *_ in one.subscriptions]
-        groups = (one.group for one in self.consumers)
-        return Resources(
-            permissions.plain_topics(topics),
-            permissions.unique((*groups, *permissions.retry_groups(topics))),
-        )
+        topics = (topic for one in self.consumers for topic, *_ in one.subscriptions)
+        return permissions.resources_of(topics, (one.group for one in self.consumers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +69,7 @@ class NotifyMembersChanged(Request[Done]):
 class CheckSubscription(Request[Done]):
     """46: check that the broker takes a subscription. Raises BrokerError (23 or 1)."""
 
-    access = permissions.GET_TOPIC
+    access = permissions.GET_CONSUMPTION
     client_id: str
     group: str
     topic: str
@@ -129,7 +125,7 @@ class QueuesReply(Reply):
 class LockQueues(Request[QueuesReply]):
     """41: own queues of one broker for a minute; the reply names the queues now owned."""
 
-    access = permissions.JOIN_GROUP_OR_ADMIN
+    access = permissions.CONSUME_OR_ADMIN
     group: str
     client_id: str
     queues: tuple[QueueId, ...]
@@ -139,7 +135,7 @@ class LockQueues(Request[QueuesReply]):
 class UnlockQueues(Request[Done]):
     """42: release queues; the broker ignores queues that others own."""
 
-    access = permissions.JOIN_GROUP_OR_ADMIN
+    access = permissions.CONSUME_OR_ADMIN
     group: str
     client_id: str
     queues: tuple[QueueId, ...]
@@ -169,7 +165,7 @@ class ConsumersReply(Reply):
 class GetConsumers(Request[ConsumersReply]):
     """203: the consumers of a group. Raises BrokerError (206) if none is online."""
 
-    access = permissions.NOTHING
+    access = permissions.GET_GROUP
     group: str
 
 
@@ -182,7 +178,7 @@ class ProducersReply(Reply):
 class GetProducers(Request[ProducersReply]):
     """204: the producers of a group. Raises BrokerError (1) if none is online."""
 
-    access = permissions.NOTHING
+    access = permissions.GET_CLUSTER
     group: str
 
 
@@ -212,7 +208,7 @@ class AssignmentReply(Reply):
 class QueryAssignment(Request[AssignmentReply]):
     """400: ask the broker which queues of a topic this member is to consume."""
 
-    access = permissions.CONSUME_OR_ADMIN
+    access = permissions.CONSUME
     group: str
     topic: str
     client_id: str

@@ -107,7 +107,7 @@ class RunningInfoReply(Reply):
 class GetRunningInfo(Request[RunningInfoReply]):
     """307: ask for a member's state. A tool asks the broker, which asks the member."""
 
-    access = permissions.NOTHING
+    access = permissions.GET_GROUP
     group: str
     client_id: str
     with_stacks: bool = False
@@ -138,7 +138,10 @@ class ConsumeDirectlyReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeDirectly(Request[ConsumeDirectlyReply]):
-    """309: make a member consume one message and report the outcome."""
+    """309: make a member consume one message and report the outcome.
+
+    The broker also requires `CONSUME` on the topic that holds the message.
+    """
 
     access = permissions.JOIN_GROUP_OR_ADMIN
     group: str

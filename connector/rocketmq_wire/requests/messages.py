@@ -118,7 +118,7 @@ class SendReply(Reply):
 class SendMessage(SendRequest[SendReply]):
     """10 and 310. A negative queue index lets the broker choose."""
 
-    access = permissions.PUBLISH_OR_RETRY
+    access = permissions.PUBLISH
     born_ms: int
     body: Buffer
     properties: bytes = b""
@@ -135,7 +135,7 @@ class SendMessage(SendRequest[SendReply]):
 class SendBatch(SendRequest[SendReply]):
     """320: one body of batch entries (see `batch`), all for one queue."""
 
-    access = permissions.PUBLISH_OR_RETRY
+    access = permissions.PUBLISH
     born_ms: int
     body: Buffer
     properties: bytes = b""
@@ -148,7 +148,7 @@ class SendBatch(SendRequest[SendReply]):
 class SendRecords(SendRequest[SendReply]):
     """Only in the bulk gRPC service: whole records; the broker sets offsets, times and hosts."""
 
-    access = permissions.PUBLISH_OR_RETRY
+    access = permissions.PUBLISH
     records: Buffer
     sizes: Buffer | None = None
     """Little-endian int32 sizes of the records."""
@@ -158,7 +158,8 @@ class SendRecords(SendRequest[SendReply]):
 class SendBack(Request[Done]):
     """36: make the broker deliver a message that was not consumed to the group again, later.
 
-    Raises GroupNotFoundError (26), and BrokerError (1) if no message is at that position.
+    The broker also requires `CONSUME` on the topic that holds the message. Raises
+    GroupNotFoundError (26), and BrokerError (1) if no message is at that position.
     """
 
     access = permissions.JOIN_GROUP
@@ -175,6 +176,10 @@ class SendBack(Request[Done]):
     attempts_max: int | None = None
     """The attempts after which it is a dead letter; None: the group's configuration decides."""
 
+    def resources(self) -> Resources:
+        """The group: clients may name any topic beside the position."""
+        return Resources(groups=(self.group,))
+
 
 @dataclass(frozen=True, slots=True)
 class RecordsReply(Reply):
@@ -188,22 +193,28 @@ class RecordsReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class ViewMessage(Request[RecordsReply]):
-    """33: read the message at a position in the log. Raises BrokerError (1)."""
+    """33: read the message at a position in the log. Raises BrokerError (1).
 
-    # The broker does not check that the message belongs to the topic beside the position.
-    access = permissions.ADMIN
+    The broker also requires `CONSUME` on the topic that holds the message.
+    """
+
+    access = permissions.CONSUME
     physical_offset: int
     topic: str = ""
+
+    def resources(self) -> Resources:
+        """The topic, if the request names one: tools of 4.9 do not."""
+        return permissions.resources_of((self.topic,) if self.topic else ())
 
 
 @dataclass(frozen=True, slots=True)
 class QueryMessages(Request[RecordsReply]):
-    """12: find messages by key, newest first; hashes collide, so compare the keys, too.
+    """12: find messages by key, newest first; brokers of RocketMQ add other keys' of one hash.
 
     Raises ProgressNotFoundError (22) if there are none.
     """
 
-    access = permissions.SUBSCRIBE
+    access = permissions.CONSUME
     topic: str
     key: str
     count_max: int
@@ -232,3 +243,7 @@ class RecallMessage(Request[RecallReply]):
     handle: str
     group: str = ""
     broker: str = ""
+
+    def resources(self) -> Resources:
+        """The topic, without the producer group."""
+        return permissions.resources_of((self.topic,))

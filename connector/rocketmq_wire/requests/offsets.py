@@ -22,7 +22,7 @@ class OffsetReply(Reply):
 class GetCommittedOffset(Request[OffsetReply]):
     """14: read a committed offset. Raises ProgressNotFoundError (22)."""
 
-    access = permissions.GET_COMMITTED
+    access = permissions.GET_CONSUMPTION
     group: str
     queue: QueueId
     zero_if_absent: bool = False
@@ -106,7 +106,7 @@ class AllCommittedOffsetsReply(Reply):
 class GetAllCommittedOffsets(Request[AllCommittedOffsetsReply]):
     """317: the committed offsets of all groups of a broker."""
 
-    access = permissions.NOTHING
+    access = permissions.GET_CLUSTER
     only_ordered: bool = False
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from rocketmq_wire.model import RETRY_PREFIX, QueueId
+from rocketmq_wire.model import DEAD_LETTER_PREFIX, RETRY_PREFIX, QueueId
 
 
 class Action(enum.Enum):
@@ -89,10 +89,8 @@ class AccessRight:
 NOTHING: Final = AccessRight()
 """Any signed account may send it."""
 ADMIN: Final = AccessRight(cluster=(Action.UPDATE,))
-PUBLISH: Final = AccessRight(topic=(Action.PUB,))
-PUBLISH_OR_RETRY: Final = AccessRight(topic=(Action.PUB,), group=(Action.SUB,))
+PUBLISH: Final = AccessRight(topic=(Action.PUB,), group=(Action.SUB,))
 """A member may also send to the retry topic of its group without a right to publish."""
-SUBSCRIBE: Final = AccessRight(topic=(Action.SUB,))
 JOIN_GROUP: Final = AccessRight(group=(Action.SUB,))
 CONSUME: Final = AccessRight(topic=(Action.SUB,), group=(Action.SUB,))
 JOIN_GROUP_OR_ADMIN: Final = AccessRight(group=(Action.SUB,), cluster_if_unnamed=(Action.UPDATE,))
@@ -101,39 +99,40 @@ CONSUME_OR_ADMIN: Final = AccessRight(
     topic=(Action.SUB,), group=(Action.SUB,), cluster_if_unnamed=(Action.UPDATE,)
 )
 """As `CONSUME`; a request that names nothing is an administrator's."""
-GET_TOPIC: Final = AccessRight(topic=(Action.GET,))
+GET_CLUSTER: Final = AccessRight(cluster=(Action.GET,))
+GET_GROUP: Final = AccessRight(group=(Action.SUB, Action.GET))
+GET_TOPIC: Final = AccessRight(topic=(Action.GET,), group=(Action.SUB, Action.GET))
+"""For the topic; if it belongs to a group, or the request names one, for the group, too."""
 GET_ROUTE: Final = AccessRight(topic=(Action.PUB, Action.SUB, Action.GET))
-GET_COMMITTED: Final = AccessRight(topic=(Action.SUB, Action.GET), group=(Action.SUB, Action.GET))
+GET_CONSUMPTION: Final = AccessRight(topic=(Action.SUB, Action.GET), group=(Action.SUB, Action.GET))
 
 
 def named_by_fields(request: object) -> Resources:
-    """The resources in the fields `queue`, `topic`, `group` and `consumer_group`.
+    """The resources in the fields `queue`, `queues`, `topic`, `group` and `consumer_group`.
 
-    A retry topic stands for its group, which the queue of a request names so.
+    See `resources_of` for the topics of groups.
     """
     queue, topic = getattr(request, "queue", None), getattr(request, "topic", None)
     if isinstance(queue, QueueId):
         topic = queue.topic
     topics = [topic] if isinstance(topic, str) else []
+    topics += [one.topic for one in getattr(request, "queues", ())]
     fields = (getattr(request, "group", None), getattr(request, "consumer_group", None))
-    groups = [name for name in fields if isinstance(name, str) and name]
-    if isinstance(queue, QueueId):
-        groups += retry_groups(topics)
-    return Resources(plain_topics(topics), unique(groups))
+    return resources_of(topics, (name for name in fields if isinstance(name, str) and name))
 
 
-def plain_topics(topics: Iterable[str]) -> tuple[str, ...]:
-    """The topics without retry topics, whose access the right to their groups decides."""
-    return unique(name for name in topics if not name.startswith(RETRY_PREFIX))
+def resources_of(topics: Iterable[str], groups: Iterable[str] = ()) -> Resources:
+    """The resources behind these names, each once.
 
-
-def retry_groups(topics: Iterable[str]) -> tuple[str, ...]:
-    """The groups whose retry topics these are: a right to the group is a right to them."""
-    return unique(
-        name.removeprefix(RETRY_PREFIX) for name in topics if name.startswith(RETRY_PREFIX)
+    A retry topic stands for its group. A dead-letter topic stands for itself and its group.
+    """
+    names = dict.fromkeys(topics)
+    plain = tuple(name for name in names if not name.startswith(RETRY_PREFIX))
+    behind = (
+        # A pop's retry topic may have the popped topic behind a plus, which no group's name has.
+        name.removeprefix(prefix).partition("+")[0]
+        for name in names
+        for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+        if name.startswith(prefix)
     )
-
-
-def unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Each name once, in order."""
-    return tuple(dict.fromkeys(names))
+    return Resources(plain, tuple(dict.fromkeys((*groups, *behind))))

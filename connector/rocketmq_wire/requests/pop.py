@@ -110,7 +110,7 @@ class PopRequest(Request[R]):
         A right to a parent topic covers its light queues.
         """
         topic = origin_topic_of(self.queue.topic, self.group)
-        return Resources(permissions.plain_topics((topic,)), (self.group,))
+        return permissions.resources_of((topic,), (self.group,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,8 @@ class AckMessages(Request[Done]):
 
     def resources(self) -> Resources:
         """The topics that were popped, and the groups."""
-        topics = permissions.plain_topics(span.topic for span in self.spans)
-        return Resources(topics, permissions.unique(span.group for span in self.spans))
+        topics = (span.topic for span in self.spans)
+        return permissions.resources_of(topics, (span.group for span in self.spans))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.limits import ROUTE_QUEUES_MAX
 from rocketmq_wire.model import QueueId, QueueStats, Route, TopicConfig
 from rocketmq_wire.requests import permissions
 from rocketmq_wire.requests.contract import Done, Reply, Request
@@ -12,7 +14,17 @@ from rocketmq_wire.requests.contract import Done, Reply, Request
 
 @dataclass(frozen=True, slots=True)
 class RouteReply(Reply):
+    """Raises RemoteProtocolError for more queues than any cluster has."""
+
     route: Route
+
+    def __post_init__(self) -> None:
+        for name in ("read_queue_count", "write_queue_count"):
+            count = sum(max(0, getattr(queues, name)) for queues in self.route.queue_sets)
+            if count > ROUTE_QUEUES_MAX:
+                raise RemoteProtocolError(
+                    f"a route with {count} queues is over the limit of {ROUTE_QUEUES_MAX}"
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rocketmq_wire.numbers import whole_number
 from rocketmq_wire.records.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_PREPARED
 from rocketmq_wire.requests import permissions
 from rocketmq_wire.requests.contract import Done, Request
+from rocketmq_wire.requests.permissions import Resources
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 END_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -37,18 +39,21 @@ class Resolution(enum.Enum):
     """The end of a half message; the value is the protocol's."""
 
     UNKNOWN = 0
+    """The broker asks again later."""
     COMMIT = 8
+    """Consumers get the message."""
     ROLLBACK = 12
+    """No consumer ever gets the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction(Request[Done]):
     """37: end a half message. `UNKNOWN` changes nothing, and Java brokers do not answer it.
 
-    Raises BrokerError: 1 if there is no such half message, 604 if its producer is too late.
+    The broker also requires `PUBLISH` on the topic of the half message. Raises BrokerError: 1 if
+    there is no such half message, 604 if its producer is too late.
     """
 
-    # Clients of 4.9 name no topic; the broker checked the right when it took the half message.
     access = permissions.PUBLISH
     # Java brokers do not remember commits: a repeated request makes a second copy.
     repeatable = False
@@ -65,6 +70,10 @@ class EndTransaction(Request[Done]):
     is_from_check: bool = False
     """True if the request answers a broker's `CheckTransaction`."""
     broker: str = ""
+
+    def resources(self) -> Resources:
+        """The topic, if the request names one: clients of 4.9 do not."""
+        return permissions.resources_of((self.topic,) if self.topic else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +102,5 @@ def immunity_ms(properties: Mapping[str, str]) -> int | None:
     """The value of `CHECK_IMMUNITY` in milliseconds; None if the broker's own time holds."""
     text = properties.get(CHECK_IMMUNITY, "")
     # As in RocketMQ, text that is no number, and -1, mean the broker's own time.
-    return int(text) * 1_000 if text.isascii() and text.isdecimal() and len(text) < 12 else None
+    seconds = whole_number(text, digits_max=11)
+    return None if seconds is None else seconds * 1_000

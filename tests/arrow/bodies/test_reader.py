@@ -194,7 +194,7 @@ def body_lists(draw: st.DrawFn) -> list[bytes]:
     return bodies
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(body_lists())
 @example([])
 @example([b"{}"])
@@ -293,7 +293,7 @@ def test_a_body_alone_is_judged_without_arrow(body: bytes, validity: Validity) -
     assert validity is Validity.UNSURE or is_read == (validity is Validity.GOOD)
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(written() | hostile())
 def test_arrow_and_the_reader_of_single_bodies_agree(body: bytes) -> None:
     judged, is_read = judge(body)

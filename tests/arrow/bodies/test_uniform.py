@@ -146,7 +146,7 @@ def chunks(draw: st.DrawFn) -> pa.BinaryArray:
     return array_of(bodies).slice(draw(st.integers(0, 2)))
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.lists(chunks(), min_size=1, max_size=3))
 def test_uniform_bodies_are_read_as_the_parser_reads_them(found: list[pa.BinaryArray]) -> None:
     uniform = UniformBodies(SCHEMA, rows_min=1)

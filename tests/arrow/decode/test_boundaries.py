@@ -54,7 +54,6 @@ def test_large_records_among_small_ones_are_found() -> None:
 BODIES = {count: make_records(count, 5) for count in (3, 1200)}
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_damaged_size_is_refused_or_leads_to_another_whole_chain(data: st.DataObject) -> None:
     count = data.draw(st.sampled_from(list(BODIES)))
@@ -104,7 +103,7 @@ def chain_of(sizes: list[int]) -> bytearray:
 RUNS = st.lists(st.tuples(st.integers(1, 150), st.integers(91, 400)), min_size=1, max_size=8)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(RUNS, st.booleans(), st.data())
 def test_runs_of_equal_sizes_and_what_is_between_them_are_found(
     runs: list[tuple[int, int]], is_long: bool, data: st.DataObject

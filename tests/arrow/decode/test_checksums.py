@@ -56,7 +56,7 @@ SIZES = (
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(SIZES, st.integers(0, 88), st.data())
 def test_exactly_the_wrong_bodies_are_found(
     sizes: list[int], lead: int, data: st.DataObject

@@ -97,7 +97,7 @@ def expected(body: bytes) -> list[dict[str, Any]]:
     return rows
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(record_lists())
 def test_generated_records_give_the_rows_of_the_scalar_codec(records: list[bytes]) -> None:
     body, _ = join_records(records)
@@ -109,7 +109,7 @@ def test_records_of_the_scalar_encoder_are_those_of_the_tests_own_one() -> None:
         assert encode_record(message) == lay_out(message)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_hostile_bytes_are_refused_or_read_as_the_scalar_codec_reads_them(
     data: st.DataObject,
@@ -129,7 +129,7 @@ def test_hostile_bytes_are_refused_or_read_as_the_scalar_codec_reads_them(
     assert rows == wanted
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data())
 @example(None)
 def test_skipping_keeps_exactly_the_records_that_the_scalar_codec_accepts(

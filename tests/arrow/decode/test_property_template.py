@@ -74,13 +74,13 @@ def uniform_rows(draw: st.DrawFn) -> list[bytes]:
     return rows
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(uniform_rows())
 def test_uniform_rows_give_the_properties_of_the_scalar_codec(rows: list[bytes]) -> None:
     check(rows)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(uniform_rows(), st.data())
 def test_rows_with_a_few_odd_ones_give_the_properties_of_the_scalar_codec(
     rows: list[bytes], data: st.DataObject
@@ -96,7 +96,7 @@ def test_rows_with_a_few_odd_ones_give_the_properties_of_the_scalar_codec(
     check(rows)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(uniform_rows(), min_size=1, max_size=4), st.randoms())
 def test_what_was_learned_from_earlier_rows_changes_nothing(
     chunks: list[list[bytes]], source: random.Random

@@ -93,7 +93,7 @@ def uniform_messages(draw: st.DrawFn) -> list[StoredMessage]:
     ]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(uniform_messages(), st.booleans())
 def test_uniform_records_are_read_as_the_scalar_codec_reads_them(
     messages: list[StoredMessage], has_sizes: bool
@@ -114,7 +114,7 @@ POLICIES = st.sampled_from(list(CorruptPolicy))
 COLUMN_SETS = st.sampled_from([tuple(COLUMNS), ("queueOffset",), ("tags", "body")])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(uniform_messages(), st.data())
 def test_hostile_bytes_give_the_rows_and_errors_of_the_other_way(
     messages: list[StoredMessage], data: st.DataObject

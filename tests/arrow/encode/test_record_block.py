@@ -230,7 +230,7 @@ def test_no_records_are_refused() -> None:
 THREE_RECORDS = make_records(3, 10)[0]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_hostile_bytes_never_become_records_that_the_scalar_codec_refuses(
     data: st.DataObject,
@@ -316,7 +316,6 @@ def test_torn_batch_is_refused_or_is_a_shorter_batch(cut: int) -> None:
 BATCHES = [encode_batch(batch_of(count, 5)) for count in (3, 1100)]
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_hostile_batch_is_refused_or_read_as_the_scalar_codec_reads_it(
     data: st.DataObject,
@@ -408,7 +407,6 @@ def test_hashes_of_texts_of_one_length_equal_javas(texts: list[str]) -> None:
     assert hashes.tolist() == [java_hash(text) for text in texts]
 
 
-@settings(deadline=None)
 @given(st.lists(TEXTS, max_size=50))
 def test_hashes_equal_javas(texts: list[str]) -> None:
     encoded = [text.encode("utf-8", "replace") for text in texts]
@@ -430,7 +428,6 @@ def test_hashes_of_more_text_than_one_piece_equal_javas() -> None:
 KEY_TEXTS = st.lists(st.sampled_from(["k1", "k2", " ", "  ", "größe", "😀", "a"])).map("".join)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(KEY_TEXTS, st.sampled_from(["", "0A01", "0B02"])), min_size=1))
 def test_every_key_of_a_record_is_indexed(keys: list[tuple[str, str]]) -> None:
     records = []

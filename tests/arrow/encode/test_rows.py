@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_arrow.decode.decoder import DecodeOptions, Decoder
@@ -60,7 +60,6 @@ def expected_properties(row: tuple[bytes, str | None, str | None, Any]) -> dict[
     return found | {"WAIT": "true"}
 
 
-@settings(deadline=None)
 @given(ROWS)
 def test_batch_body_is_read_back_by_the_scalar_codec(rows: list[Any]) -> None:
     body = encode_batch_body(**columns(rows), shared={"WAIT": "true"})
@@ -71,7 +70,6 @@ def test_batch_body_is_read_back_by_the_scalar_codec(rows: list[Any]) -> None:
     ]
 
 
-@settings(deadline=None)
 @given(
     ROWS, st.sampled_from([BORN_HOST, BORN_HOST_V6]), st.sampled_from([STORE_HOST, STORE_HOST_V6])
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_arrow.encode.small_batches import SMALL_BODY_SIZE_MAX, lay_out_few
@@ -46,7 +46,6 @@ def block_of(body, *, topic="orders", born_host=BORN_HOST):
     )
 
 
-@settings(deadline=None)
 @given(
     entries=ENTRIES,
     topic=st.sampled_from(["t", "orders", "x" * 127, "x" * 128]),

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_arrow.kernels.numpy_arrays import (
@@ -43,7 +43,6 @@ assert "pandas" not in sys.modules
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint32, np.float64, np.bool_])
 # The expected value's own import of pandas counts as a slow example.
-@settings(deadline=None)
 @given(values=st.lists(st.integers(0, 100), max_size=40), seed=st.integers(0, 2**32 - 1))
 def test_numbers_and_masks(dtype, values, seed):
     numbers = np.array(values).astype(dtype)
@@ -53,34 +52,29 @@ def test_numbers_and_masks(dtype, values, seed):
     assert array_of(numbers, missing).equals(pa.array(numbers, mask=missing))
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.text(max_size=5), max_size=40))
 def test_texts(texts):
     expected = [text and text.encode("utf-8", "replace").decode() for text in texts]
     assert text_array(texts).equals(pa.array(expected, pa.string()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(max_size=5), max_size=40))
 def test_bodies(values):
     assert string_array(values, pa.binary()).equals(pa.array(values, pa.binary()))
 
 
-@settings(deadline=None)
 @given(st.lists(st.booleans(), max_size=40), st.integers(0, 40))
 def test_masks_back(values, start):
     array = pa.array(values, pa.bool_())[start:]
     assert mask_of(array).tolist() == values[start:]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=40), st.integers(0, 40))
 def test_numbers_back(values, start):
     array = pa.array(values, pa.int32())[start:]
     assert integers_of(array).tolist() == values[start:]
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=5), max_size=40), st.integers(0, 40))
 def test_byte_strings(values, start):
     assert byte_strings(pa.array(values, pa.binary())[start:]) == values[start:]

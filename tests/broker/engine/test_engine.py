@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_broker.engine.core.outcomes import Answer
-from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS
+from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS, GROUPS, TOPICS, Configs
 from rocketmq_wire.errors import BrokerError, UnsupportedRequestError
+from rocketmq_wire.limits import HEARTBEAT_GROUPS_MAX, HEARTBEAT_SUBSCRIPTIONS_MAX
+from rocketmq_wire.model import ConsumerInfo
 from rocketmq_wire.requests.contract import Done, Request
-from rocketmq_wire.requests.groups import ListGroups, NotifyMembersChanged
+from rocketmq_wire.requests.groups import Heartbeat, ListGroups, NotifyMembersChanged
 from rocketmq_wire.requests.members import GetClientOffsets, ResetOffsets
 from rocketmq_wire.requests.messages import PullMessages
 from rocketmq_wire.requests.topics import GetRoute
@@ -61,3 +63,45 @@ def test_changes_that_could_not_be_saved_come_again(broker):
     assert file.unsaved() is second
     file.note_saved(second)
     assert file.unsaved() is None
+
+
+def consumer(group, topics=1):
+    topics = tuple((f"t{number}", "*", "TAG", 1) for number in range(topics))
+    return ConsumerInfo(group, "CONSUME_PASSIVELY", "CLUSTERING", "", topics)
+
+
+def test_the_new_groups_of_a_heartbeat_are_saved_in_one_write(monkeypatch):
+    saved = []
+    save = Configs.save
+
+    def count(self, name, content):
+        saved.append(name)
+        save(self, name, content)
+
+    monkeypatch.setattr(Configs, "save", count)
+    broker = EngineUnderTest()
+    saved.clear()
+    consumers = tuple(consumer(f"g{number}") for number in range(HEARTBEAT_GROUPS_MAX))
+    broker.ask(Heartbeat("c", (), consumers))
+    assert sorted(saved) == sorted([GROUPS, TOPICS])
+    assert len(broker.ask(ListGroups()).groups) == HEARTBEAT_GROUPS_MAX
+    broker.ask(Heartbeat("c", (), consumers))
+    assert len(saved) == 2
+
+
+@pytest.mark.parametrize(
+    "heartbeat",
+    [
+        Heartbeat("c", (), tuple(consumer(f"g{n}") for n in range(HEARTBEAT_GROUPS_MAX + 1))),
+        Heartbeat("c", tuple(f"p{n}" for n in range(HEARTBEAT_GROUPS_MAX + 1)), ()),
+        Heartbeat("c", (), (consumer("g", HEARTBEAT_SUBSCRIPTIONS_MAX + 1),)),
+        Heartbeat("c" * 1_025, (), (consumer("g"),)),
+        Heartbeat("c", ("p" * 256,), (consumer("g"),)),
+    ],
+    ids=["consumers", "producers", "subscriptions", "client id", "group name"],
+)
+def test_a_heartbeat_over_a_limit_changes_nothing(heartbeat):
+    broker = EngineUnderTest()
+    with pytest.raises(BrokerError, match="the heartbeat has a"):
+        broker.ask(heartbeat)
+    assert broker.ask(ListGroups()).groups == ()

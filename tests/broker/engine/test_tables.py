@@ -120,10 +120,12 @@ class TestTopics:
         topics.put(TopicConfig("orders", 2, 4, 4))
         assert code_of(topics.require_writable, ORDERS_0, default_queue_count=4) == 16
 
-    def test_deleted_topic_is_gone_after_a_restart(self, topics, files):
+    def test_deleted_topic_is_forgotten(self, topics):
         topics.put(TopicConfig("orders"))
-        topics.delete("orders")
-        assert topics_over(files).get("orders") is None
+        version = topics.version
+        topics.forget("orders")
+        assert topics.get("orders") is None
+        assert topics.version > version
 
     def test_system_topics_cannot_be_deleted(self, topics):
         assert code_of(topics.check_deletable, "TBW102") == 29

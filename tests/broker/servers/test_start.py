@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,29 @@ from rocketmq_broker.servers.start import start_broker
 from rocketmq_broker.storage.disk.config_files import Configs
 
 CONFIG = BrokerConfig(flush="memory")
+
+
+@pytest.mark.parametrize(
+    ("host", "has_accounts", "is_warned"),
+    [
+        ("0.0.0.0", False, True),
+        ("0.0.0.0", True, False),
+        ("127.0.0.2", False, False),
+        ("::1", False, False),
+    ],
+)
+def test_a_broker_without_accounts_warns_if_others_reach_it(
+    host: str,
+    has_accounts: bool,
+    is_warned: bool,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = tmp_path / "auth.json"
+    path.write_text("{}")
+    with Broker(replace(CONFIG, host=host, auth_file=str(path) if has_accounts else "")):
+        pass
+    assert ("no accounts are set" in caplog.text) is is_warned
 
 
 class SlowGrpc:

@@ -13,12 +13,14 @@ from types import SimpleNamespace
 import pytest
 
 from rocketmq_broker.storage.disk.files import File, MemoryFiles, OsFiles
-from rocketmq_broker.storage.errors import StorageError
+from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
+from rocketmq_broker.storage.repair.inspection import inspect
 from rocketmq_broker.storage.settings import FlushMode, StoreConfig
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import Bounds, Buffer
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.offsets import Boundary
+from support.faulty_files import FaultyFiles
 from support.storage_blocks import block_of, read_all
 
 NOW = 1_700_000_000_000
@@ -262,3 +264,107 @@ def test_an_append_that_the_full_disk_refused_leaves_nothing_behind(tmp_path: Pa
     assert store.report.kept_records == 0
     assert read_all(store, "orders") == [b"a", b"e"]
     store.close()
+
+
+class RoomByClearing(FaultyFiles):
+    """A full disk, which has room again once a file of the log is gone."""
+
+    def unlink(self, name: str) -> None:
+        super().unlink(name)
+        if name.startswith("commitlog/"):
+            self.is_full = False
+
+
+@pytest.mark.parametrize("stays_full", [False, True])
+def test_clearing_makes_room_even_if_no_checkpoint_can_be_written_before(
+    stays_full: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FaultyFiles() if stays_full else RoomByClearing()
+    config = replace(TINY, disk_used_ratio_max=0.5)
+    store = Store.open(files, config, NOW)
+    fill(store, 45)
+    store.checkpoint()
+    queue_files = len(files.names("consumequeue/orders/0"))
+    files.is_full, files.used_ratio = True, 0.99
+    report = store.clean(NOW)
+    assert report.early_files == report.log_files > 3
+    assert len(files.names("commitlog")) == 1
+    bounds = store.bounds("orders", 0)
+    assert bounds.start > 35
+    assert bounds.end == 45
+    if stays_full:
+        assert len(files.names("consumequeue/orders/0")) == queue_files
+        assert "not all removed yet" in caplog.text
+    files.is_full = False
+    store.clean(NOW)
+    assert len(files.names("consumequeue/orders/0")) <= 2
+    files.unlock_all()
+    store = Store.open(files, config, NOW)
+    assert store.bounds("orders", 0) == bounds
+    assert read_all(store, "orders")[-1] == b"044" * 40
+
+
+class ShortFiles(FullFiles):
+    """A full disk on which a file can be cut, and not be extended again."""
+
+    def open(self, name: str, *, create: bool = False) -> File:
+        file = super().open(name, create=create)
+        if isinstance(file, FillingFile):
+            resize = file.resize
+
+            def cut(size: int) -> None:
+                if self.is_full and size > file.size():
+                    raise StorageError(name, size, "File too large")
+                resize(size)
+
+            file.resize = cut
+        return file
+
+
+def test_a_file_that_could_not_be_extended_again_is_extended_by_the_next_write(
+    tmp_path: Path,
+) -> None:
+    files = ShortFiles(tmp_path)
+    store = Store.open(files, TINY, NOW)
+    send(store, "orders", b"a", NOW)
+    files.is_full = True
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"No space|too large"):
+            store.append("orders", 0, block_of("orders", b"b", b"c"), NOW)
+    files.is_full = False
+    bodies = [b"a", *(b"%d" % count * 200 for count in range(8))]
+    for body in bodies[1:]:
+        send(store, "orders", body, NOW)
+    assert {path.stat().st_size for path in (tmp_path / "commitlog").iterdir()} == {1024}
+    store._lock_file.close()
+    store = Store.open(OsFiles(tmp_path), TINY, NOW)
+    assert read_all(store, "orders") == bodies
+    store.close()
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_start_extends_a_file_that_lacks_only_the_bytes_behind_its_filler(
+    tmp_path: Path, is_clean: bool
+) -> None:
+    store = Store.open(OsFiles(tmp_path), TINY, NOW)
+    bodies = [b"%d" % count * 200 for count in range(8)]
+    for body in bodies:
+        send(store, "orders", body, NOW)
+    if is_clean:
+        store.close()
+    else:
+        store._lock_file.close()
+    name = tmp_path / "commitlog" / ("0" * 20)
+    used = len(name.read_bytes().rstrip(b"\0"))
+    assert used < 1024
+    with name.open("r+b") as file:
+        file.truncate(used)
+    assert inspect(OsFiles(tmp_path)).is_sound
+    store = Store.open(OsFiles(tmp_path), TINY, NOW)
+    assert read_all(store, "orders") == bodies
+    store.close()
+    with name.open("r+b") as file:
+        file.truncate(used - 1)
+    assert not inspect(OsFiles(tmp_path)).is_sound
+    with pytest.raises(DamagedStoreError, match="too short"):
+        Store.open(OsFiles(tmp_path), TINY, NOW)

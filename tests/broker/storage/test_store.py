@@ -205,17 +205,27 @@ def test_a_queue_entry_outside_the_log_fails_with_its_position(tmp_path: Path) -
     store.close()
 
 
-def test_a_topic_whose_files_cannot_be_removed_fails_with_the_cause(tmp_path: Path) -> None:
+def test_a_topic_whose_files_cannot_be_removed_is_deleted_and_takes_no_message_until_they_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class NoUnlink(OsFiles):
+        fails = True
+
         def unlink(self, name: str) -> None:
-            if name.startswith("consumequeue"):
+            if name.startswith("consumequeue") and self.fails:
                 raise StorageError(name, 0, "Input/output error")
             super().unlink(name)
 
-    store = Store.open(NoUnlink(tmp_path), TINY, NOW)
+    files = NoUnlink(tmp_path)
+    store = Store.open(files, TINY, NOW)
     store.append("orders", 0, block_of("orders", b"a"), NOW)
     store.sync()
     store.publish()
+    store.delete_topic("orders")
+    assert "Input/output error" in caplog.text
+    assert store.bounds("orders", 0) == Bounds(0, 0)
     with pytest.raises(StorageError, match=r"orders/0/0+ .*Input/output error"):
-        store.delete_topic("orders")
+        store.append("orders", 0, block_of("orders", b"b"), NOW)
+    files.fails = False
+    assert store.append("orders", 0, block_of("orders", b"b"), NOW).start == 0
     store.close()

@@ -6,13 +6,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from rocketmq_client.cluster import Cluster, open_cluster
-from rocketmq_client.consumer.common.listener import ConsumeStatus
-from rocketmq_client.consumer.common.messages import Popped
+from rocketmq_client.consumer.common.listener import ConsumeContext, ConsumeStatus
+from rocketmq_client.consumer.common.messages import Popped, ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
 from rocketmq_client.consumer.pop import PopConsumer
 from rocketmq_client.consumer.popping.consumption import PopConsumption, PopQueue
@@ -167,6 +167,28 @@ def test_a_push_consumer_pops_in_the_brokers_mode(cluster: Cluster, topic: Topic
         assert not [queue for queue in consumer.queues if queue.topic == topic.name]
     assert Counter(listener.bodies) == Counter(bodies)
     until(lambda: sum(at or 0 for at in topic.committed(f"g-{topic.name}").values()) == 200)
+
+
+class EmptyingCollector(Collector):
+    """Keeps nothing in the list that it was called with."""
+
+    def __call__(self, messages: list[ReceivedMessage], context: ConsumeContext) -> Any:
+        status = super().__call__(messages, context)
+        messages.clear()
+        return status
+
+
+def test_what_a_listener_does_to_its_list_keeps_no_acknowledgement_back(
+    cluster: Cluster, topic: Topic
+) -> None:
+    pop_mode(cluster, topic)
+    topic.send(20)
+    listener = EmptyingCollector()
+    with PushConsumer(
+        topic.connection, settings_of(topic, rebalance_ms=500), listener, pop=PopSettings()
+    ):
+        listener.wait(20)
+    until(lambda: sum(at or 0 for at in topic.committed(f"g-{topic.name}").values()) == 20)
 
 
 def test_a_running_push_consumer_changes_its_mode(cluster: Cluster, topic: Topic) -> None:

@@ -45,6 +45,8 @@ def test_the_remaining_member_takes_over_at_once(topic: Topic) -> None:
     one = BatchMember(topic.connection, settings, {}).start()
     taken(one, topic, 4)
     one.commit(dict.fromkeys(topic.queues, 7))
+    # A concurrent consumer asks for no lock: it must not read its start before the commit.
+    assert one.flush(10_000)
     listener = Collector()
     with PushConsumer(topic.connection, settings, listener) as consumer:
         until(lambda: sum(q.topic == topic.name for q in consumer.queues) == 2)

@@ -48,7 +48,7 @@ def _vanish(end: int, queue: SimulatedQueue) -> None:
     queue.vanished = range(queue.vanished.start, max(queue.vanished.stop, end))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(holes())
 def test_existing_messages_arrive_and_lost_ones_are_reported(drawn) -> None:
     scene, changes, gone, stray_is = drawn

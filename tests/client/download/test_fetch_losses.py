@@ -42,19 +42,25 @@ def test_offsets_far_behind_the_queues_end_are_truncated_at_once():
     assert driver.now_ms < 2_000
 
 
-def test_an_end_behind_the_queues_end_is_truncated_only_after_the_outage_limit():
-    driver = driver_of(window_of(0, 600), SimulatedQueue(0, 400))
+@pytest.mark.parametrize("acts_as_master", [False, True])
+def test_an_end_behind_the_queues_end_is_truncated_at_once_unless_a_replica_acts_as_master(
+    acts_as_master,
+):
+    standing = Standing.PROVISIONAL if acts_as_master else Standing.SERVED
+    driver = driver_of(window_of(0, 600), SimulatedQueue(0, 400, standing=standing))
     with pytest.raises(RangeLostError) as caught:
         driver.run()
     loss = caught.value.loss
     assert (loss.start, loss.end, loss.reason) == (400, 600, LossReason.TRUNCATED)
-    assert driver.now_ms >= 60_000
+    assert (driver.now_ms >= 60_000) is acts_as_master
+    assert acts_as_master or driver.now_ms < 2_000
     assert driver.offsets == list(range(400)), "what is there is handed on first"
 
 
 def test_a_queue_that_catches_up_in_time_has_lost_nothing():
     grows = [(30_000, lambda queue: setattr(queue, "end", 600))]
-    driver = driver_of(window_of(0, 600), SimulatedQueue(0, 400), changes=grows).run()
+    acting = SimulatedQueue(0, 400, standing=Standing.PROVISIONAL)
+    driver = driver_of(window_of(0, 600), acting, changes=grows).run()
     assert driver.offsets == list(range(600))
 
 

@@ -277,7 +277,7 @@ def test_a_refusal_that_may_pass_is_retried_for_the_outage_and_then_raised():
 # --- anything goes --------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(scenes())
 def test_every_offset_arrives_once_and_in_order_over_any_way(scene):
     driver = run_scene(scene, LossPolicy.RAISE)
@@ -289,7 +289,7 @@ def test_every_offset_arrives_once_and_in_order_over_any_way(scene):
     assert driver.in_flight_max <= limits.pulls_in_flight
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     scenes(),
     st.lists(st.tuples(st.integers(0, 4_000), st.integers(0, 6_500)), max_size=4),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketmq_client.offsets.queue_ends import HOLD_MS, QueueWatch
-from rocketmq_wire.errors import ConnectionLostError
+from rocketmq_wire.errors import ConnectError, ConnectionLostError, TopicNotFoundError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
@@ -85,7 +85,7 @@ def test_a_broker_that_does_not_hold_pulls_is_asked_after_pauses():
     watch, _ = held_at(42)
     watch.on_answer(PullReply(PullStatus.NO_NEW_MESSAGE, 42, 0, 42), 2)
     assert watch.next_request(2, 1) is None
-    assert watch.wake_at_ms() == 202
+    assert watch.wake_at_ms(1) == 202
     assert watch.next_request(202, 1) is not None
 
 
@@ -101,12 +101,50 @@ def test_failures_back_off_and_keep_the_last_known_end():
     error = ConnectionLostError("broker-a", "reset")
     watch.on_answer(error, 500)
     assert (watch.end, watch.error) == (42, error)
-    assert watch.is_settled(9), "no caller waits for an unreachable broker"
-    assert watch.next_request(501, 9) is None
-    first = watch.wake_at_ms()
-    assert watch.next_request(first, 9)[0] == GetMaxOffset(QUEUE)
+    assert watch.is_settled(9), "ends() waits for no unreachable broker"
+    assert watch.next_request(501, 1) is None
+    first = watch.wake_at_ms(1)
+    assert watch.next_request(first, 1)[0] == GetMaxOffset(QUEUE)
     watch.on_answer(error, first)
-    assert watch.wake_at_ms() - first > 200
-    watch.next_request(watch.wake_at_ms(), 9)
+    assert watch.wake_at_ms(1) - first > 200
+    watch.next_request(watch.wake_at_ms(1), 1)
     watch.on_answer(OffsetReply(50), 9_000)
     assert watch.error is None
+
+
+def doubted_since_ms(watch, demand, now_ms):
+    return watch.doubted_since_ms(now_ms, has_answer=watch.has_answer(demand))
+
+
+def test_behind_a_broken_connection_a_caller_s_demand_is_asked_for_50_ms_later():
+    watch, _ = held_at(42)
+    assert doubted_since_ms(watch, 9, 499) is None
+    watch.on_answer(ConnectionLostError("broker-a", "reset"), 500)
+    assert watch.wake_at_ms(9) == 550
+    assert watch.next_request(549, 9) is None
+    assert watch.next_request(550, 9)[0] == GetMaxOffset(QUEUE)
+    assert doubted_since_ms(watch, 9, 551) == 500
+    watch.on_answer(OffsetReply(50), 552)
+    assert doubted_since_ms(watch, 9, 552) is None
+
+
+def test_a_refused_connection_ends_the_doubt_of_its_demand_alone():
+    watch, _ = held_at(42)
+    watch.on_answer(ConnectionLostError("broker-a", "reset"), 500)
+    watch.next_request(550, 9)
+    watch.on_answer(ConnectError("broker-a", "refused"), 551)
+    assert doubted_since_ms(watch, 9, 551) is None
+    assert doubted_since_ms(watch, 10, 551) == 500
+
+
+def test_a_refusal_of_the_broker_is_no_doubt_and_no_demand_shortens_its_pause():
+    watch, _ = held_at(42)
+    watch.on_answer(TopicNotFoundError(17, "orders"), 500)
+    assert doubted_since_ms(watch, 9, 501) is None
+    assert watch.wake_at_ms(9) == watch.wake_at_ms(1)
+
+
+def test_an_answer_on_its_way_is_a_doubt_since_it_was_asked_for():
+    watch = QueueWatch(QUEUE)
+    watch.next_request(7, 1)
+    assert doubted_since_ms(watch, 1, 60) == 7

@@ -97,7 +97,7 @@ class TimedQueue:
 VERSIONS = ("4.9", "5.3", "before the first file")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.sampled_from(VERSIONS),
     st.integers(0, 50),

@@ -47,8 +47,10 @@ public class Clients {
             try {
                 result = run(name);
             } catch (Throwable error) {
-                Throwable cause = error.getCause() == null ? error : error.getCause();
-                result = "FAILED " + error + " " + cause;
+                result = "FAILED";
+                for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+                    result += " " + cause;
+                }
                 error.printStackTrace();
             }
             System.out.println(name + ": " + result.replace('\n', ' '));
@@ -171,15 +173,31 @@ public class Clients {
         return seen;
     }
 
+    interface Seek {
+        void run() throws MQClientException;
+    }
+
+    /** The client interrupts its pulls for a seek, and that may close the connection of the seek. */
+    static void seek(Seek seek) throws Exception {
+        for (int attempt = 1; ; attempt++) {
+            try {
+                seek.run();
+                return;
+            } catch (MQClientException error) {
+                if (attempt == 5) {
+                    throw error;
+                }
+                Thread.sleep(1_000);
+            }
+        }
+    }
+
     static String assign() throws Exception {
         DefaultLitePullConsumer consumer = newLite("ClientsAssign");
         consumer.setAutoCommit(false);
         consumer.start();
         List<MessageQueue> queues = queues(() -> consumer.fetchMessageQueues(topic));
         consumer.assign(queues);
-        for (MessageQueue queue : queues) {
-            consumer.seekToBegin(queue);
-        }
         int all = drain(consumer, 40, 20).size();
         consumer.commitSync();
         StringBuilder result = new StringBuilder(all + " from the start, committed");
@@ -187,11 +205,11 @@ public class Clients {
             result.append(' ').append(consumer.committed(queue));
         }
         for (MessageQueue queue : queues) {
-            consumer.seek(queue, 2);
+            seek(() -> consumer.seek(queue, 2));
         }
         result.append(", ").append(drain(consumer, 32, 20).size()).append(" from 2");
         for (MessageQueue queue : queues) {
-            consumer.seekToEnd(queue);
+            seek(() -> consumer.seekToEnd(queue));
         }
         result.append(", ").append(drain(consumer, 1, 1).size()).append(" from the end");
         long hour = 3_600_000L;

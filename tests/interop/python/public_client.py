@@ -55,7 +55,8 @@ def started_producer(*topics, checker=None):
 class Receiver:
     """A simple consumer in a thread: what it got is in `got`; `decide` says what becomes of it."""
 
-    def __init__(self, topic, decide=None, expression=None):
+    def __init__(self, topic, decide=None, expression=None, size=16):
+        self.size = size
         self.got, self._lock, self._stops = [], threading.Lock(), threading.Event()
         self._decide = decide or (lambda consumer, got: consumer.ack(got))
         subscription = {topic: expression or FilterExpression()}
@@ -71,7 +72,7 @@ class Receiver:
     def _run(self):
         while not self._stops.is_set():
             try:
-                found = self.consumer.receive(16, 10) or []
+                found = self.consumer.receive(self.size, 10) or []
             except Exception as error:  # noqa: BLE001 - the thread's outermost frame
                 if "settings is null" not in str(error) and not self._stops.is_set():
                     print(f"receive: {error}", file=sys.stderr, flush=True)
@@ -286,17 +287,10 @@ def priority():
     producer = started_producer("priority")
     for number in (1, 0, 3, 2):
         producer.send(message("priority", number, priority=number))
-    consumer = SimpleConsumer(
-        configuration(), "G-priority", {"priority": FilterExpression()}, await_duration=5
-    )
-    consumer.startup()
-    time.sleep(1.5)
-    found = []
-    while len(found) < 4:
-        for got in consumer.receive(1, 10):
-            found.append(got.priority)
-            consumer.ack(got)
-    consumer.shutdown()
+    # One at a time: the order of the whole is what counts.
+    receiver = Receiver("priority", size=1)
+    found = [got.priority for got, _ in receiver.wait(4)]
+    receiver.close()
     producer.shutdown()
     return f"came {found}"
 

@@ -77,6 +77,9 @@ def test_a_wrong_command_line_is_reported_in_one_line(capsys: pytest.CaptureFixt
     assert ended.value.code == 2
     message = "a_job.py: argument --times: must be 1 or more, got 0. See a_job.py --help.\n"
     assert capsys.readouterr().err == message
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--time", "1"])
+    assert "unrecognized arguments: --time" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,14 @@ def test_what_was_foreseen_is_a_jobs_only_words() -> None:
     )
 
 
+def test_an_interrupted_job_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> None:
+        raise KeyboardInterrupt
+
+    assert ended(main) == (130, 1)
+    assert capsys.readouterr().err == "ended by Ctrl-C\n"
+
+
 def test_what_nobody_foresaw_keeps_its_traceback() -> None:
     assert one_line_of(ZeroDivisionError("division by zero")) is None
     with pytest.raises(ZeroDivisionError):

@@ -6,10 +6,12 @@ import pytest
 
 from pyspark_rocketmq import measure_group_lag
 from pyspark_rocketmq.errors import OptionError
+from pyspark_rocketmq.monitoring import lag
 from rocketmq_broker import Broker
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_client.cluster import open_cluster
 from rocketmq_client.settings import ConnectionSettings
+from rocketmq_wire.model import QueueId
 from support.loader import Loader
 
 
@@ -33,3 +35,15 @@ def test_a_group_is_behind_by_what_it_has_not_committed():
         assert {queue: of.messages for queue, of in nobody.queues.items()} == {first: 10, second: 5}
         with pytest.raises(OptionError, match="group"):
             measure_group_lag(options)
+
+
+def test_a_lag_is_seen_without_a_configuration_of_logging(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "query totals: 3 messages behind, unknown seconds behind"
+    some = lag.Lag({QueueId("t", "b", 0): lag.QueueLag(3, None)})
+    lag._log_lag("totals", some)
+    assert text in capsys.readouterr().err
+    with caplog.at_level("INFO", "pyspark_rocketmq"):
+        lag._log_lag("totals", some)
+    assert (caplog.messages, capsys.readouterr().err) == ([text], "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 from typing import Any
 
 import pytest
@@ -114,3 +115,18 @@ def test_a_failed_query_raises_its_error(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(progress_display, "_display", lambda: Lines(io.StringIO()))
     with pytest.raises(ValueError, match="the query's own"):
         show_progress(Query([], [], error=ValueError("the query's own")))  # type: ignore[arg-type]
+
+
+def test_ctrl_c_ends_the_display_between_two_calls(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(Query):
+        def awaitTermination(self, timeout: float) -> bool:  # noqa: N802
+            signal.raise_signal(signal.SIGINT)
+            return super().awaitTermination(timeout)
+
+    monkeypatch.setattr(progress_display, "_display", lambda: Lines(io.StringIO()))
+    before = signal.getsignal(signal.SIGINT)
+    show_progress(Interrupted([], [], []))  # type: ignore[arg-type]
+    assert "query.stop() ends it" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before

@@ -242,11 +242,14 @@ def test_address_map_is_pairs_or_json() -> None:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        ({"subscribe": "a"}, "'nameServer' is missing"),
-        ({"subscribe": "a"}, r"'nameServer' .*For a table give all .*writeTo\('t'\)\.options\("),
-        ({"nameServer": "h:1"}, "'subscribe' is missing: name the topics"),
+        ({"subscribe": "a"}, "'nameServer' is missing: [^.]*$"),
         (
-            {"nameServer": "h:1"},
+            {"subscribe": "a", "provider": "rocketmq"},
+            r"'nameServer' .*For a table give all .*writeTo\('t'\)\.options\(",
+        ),
+        ({"nameServer": "h:1"}, "'subscribe' is missing: name the topics, [^.]*$"),
+        (
+            {"nameServer": "h:1", "provider": "rocketmq"},
             r"'subscribe' .*For a table give all .*read\.options\(\.\.\.\)\.table",
         ),
         ({}, r"'nameServer' .*insertInto.*df\.writeTo\('t'\)\.options\(\.\.\.\)\.append\(\)"),
@@ -277,6 +280,11 @@ def test_what_does_not_go_together_is_refused(raw: dict[str, str], reason: str) 
         read_options(raw, Use.STREAM)
 
 
+def test_a_batch_that_ends_before_it_starts_is_refused() -> None:
+    with pytest.raises(OptionError, match="'endingTimestamp' = 1000 is before startingTimestamp"):
+        parsed(Use.BATCH, startingTimestamp="2000", endingTimestamp="1000")
+
+
 def test_a_stream_refuses_ends_and_a_batch_refuses_triggers() -> None:
     refused = r"^\[ROCKETMQ_OPTION\.NOT_HERE\] option"
     with pytest.raises(
@@ -285,10 +293,31 @@ def test_a_stream_refuses_ends_and_a_batch_refuses_triggers() -> None:
         parsed(endingOffsets="latest")
     with pytest.raises(OptionError, match=f"{refused} 'maxOffsetsPerTrigger' is for stream"):
         parsed(Use.BATCH, maxOffsetsPerTrigger="1")
+    with pytest.raises(OptionError, match=f"{refused} 'sendBack' is for writes and has no meaning"):
+        parsed(Use.BATCH, sendBack="true")
+    with pytest.raises(OptionError, match=f"{refused} 'tags' is for .* no meaning in a write$"):
+        write_options({"nameServer": "h:1", "topic": "a", "tags": "x"})
+
+
+def test_a_write_without_name_server_may_be_into_a_table() -> None:
+    with pytest.raises(OptionError, match=r"'nameServer' is missing: .*For a table give all"):
+        write_options({"topic": "a"})
+
+
+def test_a_pattern_among_topics_is_pointed_to_its_option() -> None:
+    with pytest.raises(OptionError, match=r"'orde\*': for patterns give 'subscribePattern'"):
+        read_options({"nameServer": "h:1", "subscribe": "bills,orde*"}, Use.STREAM)
+
+
+def test_a_name_server_has_the_usual_port_unless_one_is_given() -> None:
+    read = read_options({"nameServer": "mq-1.local;mq-2:1"})
+    assert read.connection.name_server == ("mq-1.local:9876", "mq-2:1")
+    with pytest.raises(OptionError, match=r"must be host:port, got 'mq:x'$"):
+        read_options({"nameServer": "mq:x"})
 
 
 def test_a_batch_neither_starts_at_the_end_nor_ends_at_the_start() -> None:
-    with pytest.raises(OptionError, match="latest makes no sense in a batch"):
+    with pytest.raises(OptionError, match="latest makes no sense in a batch read: give earliest"):
         parsed(Use.BATCH, startingOffsets="latest")
     with pytest.raises(OptionError, match="has -1"):
         parsed(Use.BATCH, startingOffsets='{"orders":{"0":-1}}')
@@ -388,7 +417,7 @@ def test_the_reference_names_every_column_and_what_cannot_be_repeated() -> None:
 
 
 def test_the_reference_tells_how_far_ahead_a_read_asks_at_most() -> None:
-    (row,) = [r for r in reference_markdown().splitlines() if "pullThresholdSizeForQueue" in r]
+    (row,) = [r for r in reference_markdown().splitlines() if "MiB for a queue and" in r]
     mib = 1024 * 1024
     queue, task, grpc = (
         -(-size // mib) for size in (AHEAD_BYTES_MAX, 2 * AHEAD_BYTES_MAX, WINDOW_SIZE_MAX)
@@ -405,11 +434,12 @@ def test_an_outage_of_0_ms_is_a_setting_like_any_other() -> None:
 
 def test_the_reference_names_every_option_with_its_default() -> None:
     page = reference_markdown()
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
-    assert len(rows) == len(DEFINITIONS)
-    assert any("`failOnDataLoss`" in row and "`true`" in row for row in rows)
-    assert any("`namespace`" in row and "Not supported yet." in row for row in rows)
-    assert all(len(re.findall(r"(?<!\\)\|", row)) == 6 for row in rows)
+    sections = dict(re.findall(r"^### `([\w.]+)`\n\n(.+\n\n\*.+\*)\n$", page, re.M))
+    assert sorted(sections) == sorted(definition.name for definition in DEFINITIONS)
+    assert sections["failOnDataLoss"].endswith("takes true | false · default `true`*")
+    assert "Not supported yet." in sections["namespace"]
+    assert "also spelled `nameServers`" in sections["nameServer"]
+    assert "the option `topic`" in page.partition("## Sink\n")[2].partition("###")[0]
 
 
 def test_an_sql_expression_becomes_the_subscription() -> None:
@@ -446,3 +476,15 @@ def test_sql_that_a_broker_would_misread_is_refused(given: dict[str, str], reaso
 def test_times_are_milliseconds_or_as_people_write_them(text: str, value: int) -> None:
     options = {"nameServer": "h:1", "subscribe": "orders", "startingTimestamp": text}
     assert read_options(options).starting_timestamp == value
+
+
+@pytest.mark.parametrize("text", ["paid | new", "paid, new", "paid OR new"])
+def test_tags_joined_by_anything_but_bars_are_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=r"'tags' must join tags by \|\|: write 'paid \|\| new'"):
+        read_options({"tags": text})
+
+
+@pytest.mark.parametrize("text", ["paid && new", "pai*"])
+def test_tags_that_no_message_can_have_are_refused(text: str) -> None:
+    with pytest.raises(OptionError, match=r"'tags' must (not have &&|name whole tags)"):
+        read_options({"tags": text})

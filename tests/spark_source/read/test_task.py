@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -24,13 +25,22 @@ from pyspark_rocketmq.planning.batch import (
     plan_batch,
 )
 from pyspark_rocketmq.planning.split import Split
+from pyspark_rocketmq.planning.topic_identity import QueueIdentity
 from pyspark_rocketmq.read import task as partition_read
 from pyspark_rocketmq.read.plan import ReadPlan
-from pyspark_rocketmq.read.task import read_ranges, read_task, resolve_task
+from pyspark_rocketmq.read.task import (
+    RangePartition,
+    range_partitions,
+    read_ranges,
+    read_task,
+    resolve_task,
+)
 from rocketmq_arrow.source_columns import arrow_schema
 from rocketmq_client.download.contract import RangeChunk
+from rocketmq_client.errors import RangeLostError
+from rocketmq_client.loss import LossReason, lost_range
 from rocketmq_wire.errors import ConnectError, CorruptRecordError
-from rocketmq_wire.model import OffsetRange, QueueId
+from rocketmq_wire.model import Bounds, OffsetRange, QueueId
 from support.fake_cluster import FakeCluster, FakeWorld
 
 
@@ -351,3 +361,81 @@ def test_a_read_that_waited_in_vain_reports_how_long(
     assert expected.startswith("[ROCKETMQ_CONNECTION.REFUSED] cannot connect to broker-a:10911")
     assert "waited for 7 s (retry.outageMs)" in expected
     assert "checkpoint" in expected
+
+
+# --- a topic that is created again -----------------------------------------------------------
+
+
+def recreate(world: FakeWorld, queue: QueueId, count: int) -> None:
+    world.delete("orders")
+    world.create("orders", 1)
+    world.put(queue, count)
+
+
+def planned_tasks(world: FakeWorld, *ranges: OffsetRange) -> list[RangePartition]:
+    """A task for each range, as it reaches its worker, with the identities that the topics have."""
+    stored = {queue: held.stored[0][0] for queue, held in world.queues.items()}
+    identities = {queue: QueueIdentity(time, None) for queue, time in stored.items()}
+    made = range_partitions([(piece,) for piece in ranges], {}, identities)
+    return cast("list[RangePartition]", pickle.loads(pickle.dumps(made)))
+
+
+def test_one_request_proves_that_a_planned_topic_is_the_same(world: FakeWorld) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 30)
+    (task,) = planned_tasks(world, OffsetRange(a, 10, 20))
+    world.calls.clear()
+    assert rows(task.read(plan())) == offsets(a, 10, 20)
+    assert world.calls == ["earliest_store_times"]
+    # Retention is no recreation.
+    world.expire(a, 5)
+    assert rows(task.read(plan())) == offsets(a, 10, 20)
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_range_of_another_topic_is_never_read_as_if_nothing_had_happened(
+    world: FakeWorld, when: str
+) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 30)
+    (task,) = planned_tasks(world, OffsetRange(a, 10, 20))
+    batches = task.read(plan())
+    if when == "meanwhile":
+        next(batches)
+    recreate(world, a, 60)
+    with pytest.raises(DataLossError) as failure:
+        list(batches)
+    text = str(failure.value)
+    assert "TOPIC_RECREATED] topic=orders broker=broker-a queue=0 requested=10" in text
+    assert text.endswith("Set failOnDataLoss=false to continue from 0.")
+
+
+def test_offsets_that_a_recreated_topic_does_not_have_are_reported_as_a_recreation(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 30)
+    (task,) = planned_tasks(world, OffsetRange(a, 10, 20))
+    recreate(world, a, 12)
+    gone = lost_range(LossReason.TRUNCATED, a, 12, 20, Bounds(0, 12))
+
+    def truncated(*_: object) -> Iterator[RangeChunk]:
+        raise RangeLostError(gone)
+
+    monkeypatch.setattr(FakeCluster, "read_ranges", truncated)
+    with pytest.raises(DataLossError, match=r"TOPIC_RECREATED.*continue from 0\.$"):
+        list(task.read(plan()))
+    # The tail of the same topic: the stream resumes at the queue's end.
+    with pytest.raises(DataLossError, match=r"TRUNCATED.*continue from 12\.$"):
+        list(read_ranges(plan(), task.ranges))
+
+
+def test_without_fail_on_data_loss_no_message_of_another_topic_is_read_in_its_range(
+    world: FakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    (a,) = world.create("orders", 1)
+    world.put(a, 30)
+    (task,) = planned_tasks(world, OffsetRange(a, 10, 20))
+    recreate(world, a, 60)
+    assert rows(task.read(plan(failOnDataLoss="false"))) == []
+    assert "TOPIC_RECREATED" in caplog.text

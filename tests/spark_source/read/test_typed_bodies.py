@@ -91,7 +91,11 @@ def test_failfast_names_the_first_bad_message_and_why() -> None:
         ([OFFSET], OptionError, "at least one field"),
         ([pa.field("at", pa.timestamp("us", tz="UTC"))], OptionError, "to_timestamp"),
         ([pa.field("amount", pa.decimal128(9, 2))], OptionError, "from_json"),
-        ([pa.field("o", pa.struct([("d", pa.date32())]))], OptionError, "'o.d'"),
+        (
+            [pa.field("o", pa.struct([("d", pa.date32())]))],
+            OptionError,
+            "'o.d' as DATE: declare a STRING .*to_date",
+        ),
         ([pa.field("order_id", pa.int64(), nullable=False)], OptionError, "null"),
         ([ORDER, pa.field("_corrupt_record", pa.int64())], OptionError, "STRING"),
         ([ORDER, pa.field("order_id", pa.string())], OptionError, "names 'order_id' twice: give"),
@@ -119,6 +123,15 @@ def test_the_text_of_bad_bodies_takes_no_column_of_messages(
 ) -> None:
     with pytest.raises(OptionError, match=f"{name} is a column of messages: take another name"):
         plan(*fields, columnNameOfCorruptRecord=name)
+
+
+def test_a_field_with_the_name_of_a_message_column_is_asked_about(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plan(ORDER, OFFSET)
+    assert caplog.messages == []
+    plan(ORDER, pa.field("topic", pa.string()))
+    assert "'topic' is read from the bodies; did you mean '__topic'" in caplog.text
 
 
 def test_names_that_differ_in_case_alone_are_two_fields() -> None:

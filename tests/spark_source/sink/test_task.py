@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -21,7 +22,7 @@ from pyspark_rocketmq.sink import writers
 from pyspark_rocketmq.sink.encoding.batches import SinkRequests
 from pyspark_rocketmq.sink.encoding.plan import SinkLayout, SinkPlan, WriteId, sink_plan
 from pyspark_rocketmq.sink.encoding.routes import RetryingQueues
-from pyspark_rocketmq.sink.task import TaskWritten, write_task
+from pyspark_rocketmq.sink.task import TaskWritten, abort_write, write_task
 from pyspark_rocketmq.sink.transactional.commit import send_half_messages
 from pyspark_rocketmq.sink.writers import batch_write_id, stream_writer
 from pyspark_rocketmq.source import RocketMQDataSource
@@ -126,6 +127,18 @@ def stored(cluster: Cluster) -> int:
 BODIES = StructType([StructField("body", StringType())])
 
 
+def test_a_failed_write_says_whether_a_rerun_is_recognised(caplog) -> None:
+    plan = cast("SinkPlan", SimpleNamespace(transaction=None))
+    abort_write(plan, [TaskWritten(2), None, TaskWritten(1)], has_fixed_id=True)
+    abort_write(plan, [TaskWritten(1)], has_fixed_id=False)
+    named, unnamed = (record.getMessage() for record in caplog.records)
+    assert "; 3 rows of finished tasks" in named
+    assert named.endswith("after a rerun drop_replays finds the repeated ones")
+    assert unnamed.endswith(
+        "without the option writeId a rerun repeats them, and drop_replays cannot tell"
+    )
+
+
 @pytest.mark.usefixtures("cluster")
 def test_a_missing_topic_is_reported_before_any_task_begins(broker: Broker) -> None:
     for where in ({"nameServer": broker.name_server}, {"endpoints": broker.endpoints}):
@@ -133,6 +146,23 @@ def test_a_missing_topic_is_reported_before_any_task_begins(broker: Broker) -> N
         with pytest.raises(TopicNotFoundError, match=r"ROCKETMQ_TOPIC_NOT_FOUND\] .*nowhere"):
             source.writer(BODIES, overwrite=False)
         assert RocketMQDataSource({**where, "topic": TOPIC}).writer(BODIES, overwrite=False)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_new_stream_to_a_missing_topic_is_refused_before_its_first_tasks(
+    broker: Broker, tmp_path: Path
+) -> None:
+    where = {"nameServer": broker.name_server, "checkpointlocation": f"file:{tmp_path}"}
+    source = RocketMQDataSource({**where, "topic": TOPIC[:-1]})
+    # Without a log of batches on this machine, or behind the first one, the tasks wait for it.
+    assert source.streamWriter(BODIES, overwrite=False)
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").touch()
+    with pytest.raises(TopicNotFoundError, match=f"Did you mean '{TOPIC}'"):
+        source.streamWriter(BODIES, overwrite=False)
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "0").touch()
+    assert source.streamWriter(BODIES, overwrite=False)
 
 
 def test_a_write_to_a_cluster_that_is_away_is_left_to_its_tasks(
@@ -396,7 +426,7 @@ def test_a_write_id_that_does_not_say_enough_or_too_much_is_refused() -> None:
     with pytest.raises(OptionError, match=r"OPTION\.NOT_HERE\] .*'writeId' is for batch writes"):
         stream_writer(named_plan("first"))
     for text in ("a b", "a||b", "a/b", "a/1/2", "/1", "ä", "x" * 101):
-        with pytest.raises(OptionError, match="NAME or NAME/NUMBER"):
+        with pytest.raises(OptionError, match="must be a name, or name/number"):
             named_plan(text)
 
 

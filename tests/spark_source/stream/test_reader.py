@@ -249,7 +249,7 @@ def test_a_logged_batch_is_left_to_its_tasks_while_the_cluster_is_unavailable(
     (partition,) = away.partitions(start, end)
     assert isinstance(partition, RangePartition)
     assert partition.ranges == (OffsetRange(queue, 0, 10),)
-    assert "cannot find out whether the logged batch's messages are still there" in caplog.text
+    assert "cannot find out whether the planned messages are still there" in caplog.text
 
 
 def test_stop_ends_every_thread(loader: Loader, topic: str, reader: Make) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_wire.errors import LocalProtocolError
-from rocketmq_wire.filters.tags import TagExpression
+from rocketmq_wire.filters.tags import TagExpression, sent_tag_problem, separator_problem
 from rocketmq_wire.hashes import java_hash
 
 
@@ -70,3 +70,45 @@ def test_a_single_bar_belongs_to_the_tag():
 def test_an_expression_that_names_no_tag_is_refused(text: str):
     with pytest.raises(LocalProtocolError, match="names no tag"):
         TagExpression.parse(text)
+
+
+@pytest.mark.parametrize("text", ["a | b", "a, b", "a OR b", "a or b", "a || b, c", "a |"])
+def test_what_else_people_join_tags_by_is_a_problem(text: str) -> None:
+    meant = [name for name in "abc" if name in text]
+    assert f"write {' || '.join(meant)!r}" in str(separator_problem(text))
+
+
+@pytest.mark.parametrize("text", ["a", "*", "a || b", "a||b", "order paid", "a || a", "a ||"])
+def test_tags_joined_by_bars_are_no_problem(text: str) -> None:
+    assert separator_problem(text) is None
+
+
+def test_an_expression_without_a_tag_is_a_problem() -> None:
+    assert separator_problem("||") == "must name a tag, or * for every message"
+
+
+@pytest.mark.parametrize("text", ["paid && new", "paid &&", "paid AND new", "a || b and c"])
+def test_a_message_has_no_two_tags(text: str) -> None:
+    assert "a message has one tag" in str(separator_problem(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("pai*", "not 'pai*': SQL92 selects by a part, as in TAGS STARTSWITH 'pai'"),
+        ("*aid", "as in TAGS ENDSWITH 'aid'"),
+        ("a || *b*", "as in TAGS CONTAINS 'b'"),
+        ("a || *", "must be * alone for every message"),
+    ],
+)
+def test_a_star_within_an_expression_is_a_problem(text: str, advice: str) -> None:
+    assert advice in str(separator_problem(text))
+
+
+@pytest.mark.parametrize("tag", [None, "", "a", "a|b", "order paid"])
+def test_a_tag_that_an_expression_can_name_is_no_problem(tag: str | None) -> None:
+    assert sent_tag_problem(tag) is None
+
+
+def test_a_sent_tag_with_bars_is_a_problem() -> None:
+    assert str(sent_tag_problem("a||b")).startswith("'a||b' has ||, which joins tags")

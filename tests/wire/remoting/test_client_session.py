@@ -362,3 +362,18 @@ class Conversations(RuleBasedStateMachine):
 
 TestConversations = Conversations.TestCase
 TestConversations.settings = settings(max_examples=50, stateful_step_count=30)
+
+
+def test_answers_to_nothing_end_the_connection_and_late_ones_do_not() -> None:
+    client = ClientSession()
+    late = [start(client) for _ in range(2_000)]
+    assert all(client.forget(opaque) for opaque in late)
+    for opaque in late:
+        receive(client, answer_to(opaque, 5))
+    assert completed(client) == []
+    for opaque in range(50_000, 51_024):
+        receive(client, answer_to(opaque, 5))
+    assert completed(client) == []
+    receive(client, answer_to(60_000, 5))
+    with pytest.raises(RemoteProtocolError, match="answers came without a request"):
+        completed(client)

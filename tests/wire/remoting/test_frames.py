@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import weakref
 
 import pytest
 from hypothesis import given
@@ -310,3 +312,25 @@ def test_any_frames_survive_any_cuts(frames: list[Frame], staging_size: int, siz
         pieces.append(data[:size])
         data = data[size:]
     assert frames_of(*pieces, decoder=decoder) == frames
+
+
+def test_a_closed_decoder_keeps_neither_a_body_nor_the_owner_of_its_memory() -> None:
+    class Owner:
+        def allocate(self, size: int) -> bytearray:
+            self.body = bytearray(size)
+            return self.body
+
+    owner = Owner()
+    decoder = FrameDecoder(allocate=owner.allocate)
+    head = struct.pack(">iI", 4 + 11 + 100_000, 11) + b'{"code":10}'
+    decoder.next_buffer()[: len(head)] = head
+    decoder.received(len(head))
+    assert decoder.is_in_large_frame
+    kept = weakref.ref(owner)
+    gc.disable()
+    try:
+        decoder.close()
+        del owner
+        assert kept() is None
+    finally:
+        gc.enable()

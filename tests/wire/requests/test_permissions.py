@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from dataclasses import fields
 from typing import Any, Final
 
 import pytest
 
-import rocketmq_wire
 from rocketmq_wire.model import ConsumerInfo, QueueId
 from rocketmq_wire.records.handles import ReceiptHandle, RetryKind
 from rocketmq_wire.requests.contract import Request
-from rocketmq_wire.requests.groups import Heartbeat, LockQueues, QueryAssignment, UnregisterClient
+from rocketmq_wire.requests.groups import Heartbeat, LockQueues, UnregisterClient
 from rocketmq_wire.requests.messages import (
     PullMessages,
     SendBatch,
@@ -25,6 +22,7 @@ from rocketmq_wire.requests.offsets import CommitOffset
 from rocketmq_wire.requests.permissions import NOTHING, AccessRight, Action, Resources
 from rocketmq_wire.requests.pop import PopMessages, ack_spans
 from rocketmq_wire.requests.transactions import EndTransaction, Resolution
+from support.request_kinds import request_kinds
 
 ADMIN: Final = "Cluster:* update"
 QUEUE = QueueId("orders", "broker-a", 0)
@@ -38,7 +36,7 @@ PERMISSIONS: Final = {
     "AwaitMessages": "Topic:orders sub, Group:readers sub",
     "ChangeBrokerSettings": ADMIN,
     "ChangeInvisibleTime": "Topic:orders sub, Group:readers sub",
-    "CheckSubscription": "Topic:orders get",
+    "CheckSubscription": "Topic:orders sub|get, Group:readers sub|get",
     "CheckTransaction": "Topic:orders get",
     "CleanConsumeQueues": ADMIN,
     "CommitOffset": "Topic:orders sub, Group:readers sub",
@@ -49,22 +47,22 @@ PERMISSIONS: Final = {
     "DeleteTopic": ADMIN,
     "DeleteTopicFromNameServer": ADMIN,
     "EndTransaction": "Topic:orders pub",
-    "GetAllCommittedOffsets": "",
+    "GetAllCommittedOffsets": "Cluster:* get",
     "GetBrokerSettings": "",
-    "GetClientOffsets": "Topic:orders get",
+    "GetClientOffsets": "Topic:orders get, Group:readers sub|get",
     "GetCluster": "",
-    "GetConsumeStats": "Topic:orders get",
-    "GetConsumers": "",
+    "GetConsumeStats": "Topic:orders get, Group:readers sub|get",
+    "GetConsumers": "Group:readers sub|get",
     "GetEarliestStoreTime": "Topic:orders get",
     "GetMaxOffset": "Topic:orders get",
-    "GetMembersOffsets": "Topic:orders get",
+    "GetMembersOffsets": "Topic:orders get, Group:readers sub|get",
     "GetMinOffset": "Topic:orders get",
     "GetNameServerSettings": "",
     "GetPollingCount": "Topic:orders sub, Group:readers sub",
-    "GetProducers": "",
+    "GetProducers": "Cluster:* get",
     "GetCommittedOffset": "Topic:orders sub|get, Group:readers sub|get",
     "GetRoute": "Topic:orders pub|sub|get",
-    "GetRunningInfo": "",
+    "GetRunningInfo": "Group:readers sub|get",
     "GetRuntimeInfo": "",
     "GetTopicConfig": "Topic:orders get",
     "GetTopicStats": "Topic:orders get",
@@ -74,7 +72,7 @@ PERMISSIONS: Final = {
     "ListTopicConfigs": "",
     "ListTopicGroups": "Topic:orders get",
     "ListTopics": "",
-    "LockQueues": "Group:readers sub",
+    "LockQueues": "Topic:orders sub, Group:readers sub",
     "NotifyMembersChanged": "Group:readers sub",
     "PeekMessages": "Topic:orders sub, Group:readers sub",
     "PopMessages": "Topic:orders sub, Group:readers sub",
@@ -91,41 +89,29 @@ PERMISSIONS: Final = {
     "SendMessage": "Topic:orders pub",
     "SendRecords": "Topic:orders pub",
     "SetConsumeMode": ADMIN,
-    "UnlockQueues": "Group:readers sub",
+    "UnlockQueues": "Topic:orders sub, Group:readers sub",
     "UnregisterClient": "Group:readers sub",
-    "ViewMessage": ADMIN,
+    "ViewMessage": "Topic:orders sub",
     "WipeWritePermission": ADMIN,
 }
 
 
-def _request_kinds() -> dict[str, type[Request[Any]]]:
-    """The request classes of every module, but for the bases that others share."""
-    names = [one.name for one in pkgutil.walk_packages(rocketmq_wire.__path__, "rocketmq_wire.")]
-    kinds = {
-        kind
-        for module in map(importlib.import_module, names)
-        for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, Request)
-    }
-    bases = {base for kind in kinds for base in kind.__mro__[1:]}
-    return {kind.__name__: kind for kind in kinds if "access" in vars(kind) or kind not in bases}
+KINDS: Final = request_kinds()
 
 
-KINDS: Final = _request_kinds()
-
-
-def _sample(kind: type[Request[Any]]) -> Request[Any]:
+def _sample(kind: type[Request[Any]], topic: str = "orders") -> Request[Any]:
     """A request with names where it has fields for them, and nothing else."""
     handle = ReceiptHandle(0, 1, 1, 0, RetryKind.NONE, "broker-a", 0, 0)
-    subscriptions = (("orders", "*", "TAG", 1),)
+    subscriptions = ((topic, "*", "TAG", 1),)
     consumer = ConsumerInfo("readers", "CONSUME_PASSIVELY", "CLUSTERING", "x", subscriptions)
     values = {
         "group": "readers",
         "consumer_group": "readers",
-        "topic": "orders",
-        "queue": QUEUE,
+        "topic": topic,
+        "queue": QUEUE._replace(topic=topic),
+        "queues": (QUEUE._replace(topic=topic),),
         "consumers": (consumer,),
-        "spans": ack_spans("readers", [("orders", handle)]),
+        "spans": ack_spans("readers", [(topic, handle)]),
     }
     sample = object.__new__(kind)
     for field in fields(kind):  # type: ignore[arg-type]
@@ -156,10 +142,8 @@ def test_the_permissions_of_every_request_class_are_what_they_were() -> None:
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_a_right_to_topics_or_groups_finds_some_in_its_request(name: str) -> None:
     kind = KINDS[name]
-    resources = _sample(kind).resources()
-    assert resources.topics or not kind.access.topic
-    # A send takes its group's right only in place of its topic's.
-    assert resources.groups or not kind.access.group or issubclass(kind, SendRequest)
+    assert _sample(kind).resources().topics or not kind.access.topic
+    assert _sample(kind, "%RETRY%others").resources().groups or not kind.access.group
 
 
 # --- retry topics and missing names -----------------------------------------------------------
@@ -189,6 +173,31 @@ def test_a_retry_topic_of_another_group_takes_the_right_of_that_group_too() -> N
     assert _words(send) == "Group:producers sub, Group:readers sub"
 
 
+# Requests about a group, whatever their topics.
+NAMES_NO_TOPIC: Final = frozenset(
+    {
+        *("ConsumeDirectly", "GetConsumers", "GetRunningInfo", "ListGroupClients"),
+        *("NotifyMembersChanged", "SendBack", "UnregisterClient"),
+    }
+)
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%others", "%RETRY%others+orders", "%DLQ%others"])
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_no_request_reads_the_topic_of_a_group_without_a_right_to_the_group(
+    name: str, topic: str
+) -> None:
+    sample, right = _sample(KINDS[name], topic), KINDS[name].access
+    if not (right.topic or right.group) or name in NAMES_NO_TOPIC:
+        return
+    taken = [f"{one.kind.value}:{one.name}" for one in sample.permissions()]
+    if issubclass(KINDS[name], SendRequest) and topic.startswith("%DLQ%"):
+        assert taken == [f"Topic:{topic}"]
+    elif right.group:
+        assert "Group:others" in taken
+    assert all(not name.startswith("Topic:%RETRY%") for name in taken)
+
+
 def test_a_heartbeat_takes_the_rights_of_all_its_subscriptions() -> None:
     subscriptions = tuple((topic, "*", "TAG", 1) for topic in ("orders", "%RETRY%a", "%RETRY%b"))
     consumers = [
@@ -201,12 +210,11 @@ def test_a_heartbeat_takes_the_rights_of_all_its_subscriptions() -> None:
 
 def test_producers_unregister_and_old_clients_end_transactions_as_before() -> None:
     assert _words(UnregisterClient("client", "producers")) == ""
-    assert EndTransaction("producers", 1, 2, Resolution.COMMIT).resources().topics == ("",)
+    assert _words(EndTransaction("producers", 1, 2, Resolution.COMMIT)) == ""
 
 
 def test_a_request_without_names_needs_the_administrators_right_if_its_class_requires_it() -> None:
     assert _words(LockQueues("", "client", ())) == ADMIN
-    assert _words(QueryAssignment("", "%RETRY%x", "client")) == ADMIN
 
 
 def test_any_of_several_actions_is_needed_on_all_of_several_resources() -> None:

@@ -27,13 +27,17 @@ from rocketmq_broker.engine.core.outcomes import (
     timed_rule,
 )
 from rocketmq_broker.engine.core.routes import WritePermission
+from rocketmq_broker.engine.messages.store_again import require_right
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import BROKER_VERSION
-from rocketmq_wire.errors import BrokerError, RemoteProtocolError
+from rocketmq_wire.errors import BrokerError, CorruptRecordError, RemoteProtocolError
 from rocketmq_wire.model import Buffer, QueueId
 from rocketmq_wire.records.message_id import parse_offset_message_id
+from rocketmq_wire.records.properties import KEYS, UNIQUE_KEY
+from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests import brokers, groups, members, messages, offsets
 from rocketmq_wire.requests.contract import CountReply, Reply
+from rocketmq_wire.requests.permissions import CONSUME
 
 _VERSION_NAME: Final = "V5_3_3"
 """The name of `BROKER_VERSION`."""
@@ -81,7 +85,7 @@ class Administration:
             answer_rule(groups.GetProducers, self._producers),
             answer_rule(offsets.ResetClientOffsets, self._reset_offsets),
             Rule(offsets.GetAllCommittedOffsets, self._all_committed_offsets),
-            answer_rule(messages.ViewMessage, self._view),
+            Rule(messages.ViewMessage, self._view),
             timed_rule(messages.QueryMessages, self._query),
             Rule(members.GetRunningInfo, self._running_info),
             Rule(members.ConsumeDirectly, self._consume_directly),
@@ -205,13 +209,16 @@ class Administration:
 
     # --- messages -------------------------------------------------------------------------------
 
-    def _view(self, request: messages.ViewMessage) -> Reply:
-        return messages.RecordsReply((self._record_at(request.physical_offset),))
+    def _view(self, request: messages.ViewMessage, peer: Peer, _: int) -> Outcome:
+        return Answer(messages.RecordsReply((self._record_at(request.physical_offset, peer),)))
 
-    def _record_at(self, position: int) -> Buffer:
+    def _record_at(self, position: int, peer: Peer) -> Buffer:
+        """The record at a position, of a topic that the peer may read. Refusals: 1, 16."""
         record = self._tables.store.record_at(position)
         if record is None:
             raise refusals.record_missing(position)
+        message, _ = decode_record(record, check_crc=False)
+        require_right(message, position, self._tables.store, peer, CONSUME)
         return record
 
     def _query(self, request: messages.QueryMessages, now_ms: int) -> Outcome:
@@ -224,8 +231,8 @@ class Administration:
             request.begin_ms,
             request.end_ms,
         )
-        records = [store.record_at(position) for position in sorted(found)]
-        parts = tuple(record for record in records if record is not None)
+        records = (store.record_at(position) for position in sorted(found))
+        parts = tuple(one for one in records if one is not None and _has_key(one, request))
         if not parts:
             raise refusals.message_not_found()
         return Answer(messages.RecordsReply(parts, now_ms, store.appended_end - store.index_lag))
@@ -236,12 +243,12 @@ class Administration:
         member = self._member(request.group, request.client_id)
         return AskMembers((member,), request, _only_reply, passes_on=True)
 
-    def _consume_directly(self, request: members.ConsumeDirectly, _: Peer, __: int) -> Outcome:
+    def _consume_directly(self, request: members.ConsumeDirectly, peer: Peer, _: int) -> Outcome:
         try:
-            _id, position = parse_offset_message_id(request.message_id)
+            _host, position = parse_offset_message_id(request.message_id)
         except RemoteProtocolError as error:
             raise refusals.message_id_illegal(str(error)) from error
-        record = self._record_at(position)
+        record = self._record_at(position, peer)
         member = self._member(request.group, request.client_id)
         broker_name = self._tables.identity.broker_name
         asked = replace(request, broker=broker_name, record=bytes(record))
@@ -264,6 +271,17 @@ class Administration:
         if key is None:
             raise refusals.member_offline(group, client_id)
         return Member(group, client_id, key)
+
+
+def _has_key(record: Buffer, request: messages.QueryMessages) -> bool:
+    """True unless the record is in the index only because two hashes are equal."""
+    try:
+        message, _ = decode_record(record, check_crc=False)
+    except CorruptRecordError:
+        return False
+    properties = message.properties
+    keys = (properties.get(UNIQUE_KEY), *properties.get(KEYS, "").split(" "))
+    return message.topic == request.topic and request.key in keys
 
 
 def _only_reply(replies: Mapping[str, Reply | BrokerError]) -> Reply:

@@ -11,6 +11,7 @@ from typing import Final
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.messages.pulling import Pulling
 from rocketmq_broker.engine.tables import Tables
+from rocketmq_wire.numbers import whole_number
 from rocketmq_wire.requests.brokers import (
     ChangeBrokerSettings,
     GetNameServerSettings,
@@ -41,9 +42,10 @@ def _value_of(name: str, text: str) -> int:
         if text.lower() not in ("true", "false"):
             raise refusals.setting_illegal(name, f"{text[:40]!r} is neither true nor false")
         return text.lower() == "true"
-    if not (text.isascii() and text.isdecimal() and len(text) < 12 and 1 <= int(text) <= high):
+    number = whole_number(text)
+    if number is None or not 1 <= number <= high:
         raise refusals.setting_illegal(name, f"{text[:40]!r} is no number from 1 to {high}")
-    return int(text)
+    return number
 
 
 class Settings:

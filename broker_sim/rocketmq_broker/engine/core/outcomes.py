@@ -8,14 +8,15 @@ that waits. A server answers `AskMembers` once members of a group have replied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId
 from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.requests.messages import PullMessages
+from rocketmq_wire.requests.permissions import AccessRight, Permission, resources_of
 from rocketmq_wire.requests.pop import AwaitMessages, PopMessages
 
 Q = TypeVar("Q", bound=Request[Any])
@@ -88,9 +89,22 @@ class CountHeldPops:
 Outcome = Answer | AfterSync | Hold | HoldPop | AskMembers | CountHeldPops
 
 
+class Sender(Protocol):
+    """The account that signed a request."""
+
+    @property
+    def access_key(self) -> str: ...
+
+    def may(self, permissions: Sequence[Permission]) -> bool: ...
+
+    def require(self, permissions: Sequence[Permission]) -> None:
+        """Raises NotAuthorizedError if the account lacks one of the permissions."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The connection that a request came by."""
+    """The connection that a request came by, and who signed it."""
 
     key: int
     """Unique among the connections."""
@@ -98,6 +112,21 @@ class Peer:
     port: int
     local_host: str = ""
     """The broker's address that the peer connected to; empty if unknown."""
+    sender: Sender | None = field(default=None, compare=False)
+    """None if the sender may do everything."""
+
+    @property
+    def access_key(self) -> str:
+        """The sender's; empty if it may do everything."""
+        return self.sender.access_key if self.sender is not None else ""
+
+    def require(self, right: AccessRight, topic: str) -> None:
+        """Check the right to a topic that the request does not name itself.
+
+        Raises NotAuthorizedError.
+        """
+        if self.sender is not None:
+            self.sender.require(right.on(resources_of((topic,))))
 
 
 @dataclass(frozen=True, slots=True)

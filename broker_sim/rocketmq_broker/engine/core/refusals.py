@@ -35,6 +35,7 @@ group_missing = Refusal(Code.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group [
 group_illegal = Refusal(
     Code.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group [%s] is not a valid name: %s"
 )
+heartbeat_illegal = Refusal(Code.SYSTEM_ERROR, "the heartbeat has %s")
 group_setting_illegal = Refusal(Code.INVALID_PARAMETER, "subscription group: %s %s")
 setting_illegal = Refusal(Code.SYSTEM_ERROR, "%s cannot be set: %s")
 feature_unsupported = Refusal(Code.REQUEST_CODE_NOT_SUPPORTED, "this broker does not support %s")
@@ -92,6 +93,7 @@ record_damaged = Refusal(
 )
 too_many_waiting = Refusal(Code.SYSTEM_BUSY, "%d %s are waiting, send again later")
 store_unavailable = Refusal(Code.SERVICE_NOT_AVAILABLE, "the message store takes no writes: %s")
+disk_refused = Refusal(Code.SYSTEM_ERROR, "the disk refused, and nothing was changed: %s")
 # The message may or may not be on disk: not retryable by itself.
 outcome_unknown = Refusal(Code.SYSTEM_ERROR, "the message may be stored or not: %s")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,9 +10,9 @@ from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.storage.disk.config_files import TOPICS
 from rocketmq_broker.storage.queues.lite_queues import is_lite_parent
 from rocketmq_wire import model
+from rocketmq_wire.limits import TOPIC_QUEUES_MAX
 from rocketmq_wire.requests.transactions import END_TOPIC, HALF_TOPIC, UNRESOLVED_TOPIC
 
-QUEUE_COUNT_MAX: Final = 65_536
 # INHERIT: new topics may copy the settings of this one.
 _PERMISSION_INHERIT: Final = 1
 _PERMISSIONS: Final = model.PERMISSION_READ | model.PERMISSION_WRITE
@@ -119,10 +119,18 @@ class Topics:
 
     def ensure_group_topic(self, topic: str, queue_count: int) -> int:
         """Create a retry or dead-letter topic if it is missing; returns its number of queues."""
-        known = self._table.get(topic)
-        if known is None:
-            known = self._put(model.TopicConfig(topic, queue_count, queue_count, _PERMISSIONS))
-        return max(known.write_queue_count, 1)
+        self.ensure_group_topics((topic,), queue_count)
+        return max(self._table[topic].write_queue_count, 1)
+
+    def ensure_group_topics(self, topics: Iterable[str], queue_count: int) -> None:
+        """Create the retry or dead-letter topics that are missing, in one write."""
+        created = {
+            topic: model.TopicConfig(topic, queue_count, queue_count, _PERMISSIONS)
+            for topic in topics
+            if topic not in self._table
+        }
+        if created:
+            self._write({**self._table, **created})
 
     def put(self, config: model.TopicConfig) -> None:
         """Create or change a topic for an administrator. Refusals: 29."""
@@ -130,9 +138,9 @@ class Topics:
         if model.is_system_topic(config.name) and not is_group_topic(config.name):
             raise refusals.topic_illegal(config.name, "is conflict with system topic.")
         for count in (config.read_queue_count, config.write_queue_count):
-            if not 0 <= count <= QUEUE_COUNT_MAX:
+            if not 0 <= count <= TOPIC_QUEUES_MAX:
                 raise refusals.topic_illegal(
-                    config.name, f"cannot have {count} queues: 0 to {QUEUE_COUNT_MAX} are possible"
+                    config.name, f"cannot have {count} queues: 0 to {TOPIC_QUEUES_MAX} are possible"
                 )
         if config.permission & ~_PERMISSION_BITS:
             raise refusals.topic_illegal(
@@ -157,8 +165,10 @@ class Topics:
         if model.is_system_topic(topic) and not is_group_topic(topic):
             raise refusals.topic_illegal(topic, "is conflict with system topic.")
 
-    def delete(self, topic: str) -> None:
-        self._write({name: config for name, config in self._table.items() if name != topic})
+    def forget(self, topic: str) -> None:
+        """Forget a topic that the store has deleted, and taken out of the file."""
+        self.version += 1
+        self._table = {name: config for name, config in self._table.items() if name != topic}
 
     def _put(self, config: model.TopicConfig) -> model.TopicConfig:
         self._write({**self._table, config.name: config})

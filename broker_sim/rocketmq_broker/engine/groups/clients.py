@@ -7,21 +7,34 @@ consume in order lock their queues.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rocketmq_wire.model import ConsumerInfo, Subscription
+from rocketmq_broker.engine.core import refusals
+from rocketmq_broker.engine.core.outcomes import Sender
+from rocketmq_wire.limits import (
+    CLIENT_ID_SIZE_MAX,
+    HEARTBEAT_GROUPS_MAX,
+    HEARTBEAT_SUBSCRIPTIONS_MAX,
+)
+from rocketmq_wire.model import SYSTEM_NAME_SIZE_MAX, ConsumerInfo, Subscription
 from rocketmq_wire.requests.groups import (
     Connection,
+    Heartbeat,
     LockQueues,
     QueuesReply,
     UnlockQueues,
     UnregisterClient,
 )
+from rocketmq_wire.requests.permissions import Permission
 
 LEASE_MS: Final = 60_000
 """How long a member may consume a queue in order before it must renew its lock."""
+
+
+MemberKey = tuple[str, str]
+"""Client id and access key: ids are no secret, so one account cannot take another's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +44,12 @@ class Registration:
     connection: Connection
     peer_key: int
     seen_ms: int
+    sender: Sender | None = None
+    """The account of that heartbeat; None if it may do everything."""
+
+    @property
+    def key(self) -> MemberKey:
+        return self.connection.client_id, self.sender.access_key if self.sender else ""
 
 
 class RegisteredSubscription(NamedTuple):
@@ -44,7 +63,7 @@ class RegisteredSubscription(NamedTuple):
 class Group:
     """The members of a group online, and what they subscribe to."""
 
-    members: dict[str, Registration] = field(default_factory=dict)
+    members: dict[MemberKey, Registration] = field(default_factory=dict)
     subscriptions: dict[str, RegisteredSubscription] = field(default_factory=dict)
     info: ConsumerInfo | None = None
     """How the group consumes, from its newest heartbeat; None for producers."""
@@ -54,6 +73,24 @@ class Group:
 
 
 _EMPTY: Final = Group()
+
+
+def check_heartbeat(request: Heartbeat) -> None:
+    """Refuse (1) a heartbeat of more groups, subscriptions or text than a client has."""
+    subscriptions = [one for info in request.consumers for one in info.subscriptions]
+    for what, count, count_max in (
+        ("client id of length", len(request.client_id), CLIENT_ID_SIZE_MAX),
+        ("number of producer groups", len(request.producer_groups), HEARTBEAT_GROUPS_MAX),
+        ("number of consumer groups", len(request.consumers), HEARTBEAT_GROUPS_MAX),
+        ("number of subscriptions", len(subscriptions), HEARTBEAT_SUBSCRIPTIONS_MAX),
+        (
+            "group name of length",
+            max(map(len, request.producer_groups), default=0),
+            SYSTEM_NAME_SIZE_MAX,
+        ),
+    ):
+        if count > count_max:
+            raise refusals.heartbeat_illegal(f"a {what} {count}, over {count_max}")
 
 
 class Clients:
@@ -66,9 +103,8 @@ class Clients:
 
     def register_consumer(self, info: ConsumerInfo, member: Registration) -> None:
         group = self._consumers.setdefault(info.group, Group())
-        client_id = member.connection.client_id
-        known = group.members.get(client_id)
-        group.members[client_id] = member
+        known = group.members.get(member.key)
+        group.members[member.key] = member
         group.info = info
         topics = {topic for topic, *_ in info.subscriptions}
         is_same = known is not None and known.peer_key == member.peer_key
@@ -85,16 +121,16 @@ class Clients:
 
     def register_producer(self, group: str, member: Registration) -> None:
         members = self._producers.setdefault(group, Group()).members
-        members[member.connection.client_id] = member
+        members[member.key] = member
 
-    def unregister(self, request: UnregisterClient) -> None:
-        """Remove a client from the groups that it names."""
+    def unregister(self, request: UnregisterClient, access_key: str = "") -> None:
+        """Remove an account's client from the groups that it names."""
         for table, group in (
             (self._producers, request.producer_group),
             (self._consumers, request.consumer_group),
         ):
             if group is not None and group in table:
-                self._remove(table, group, [request.client_id])
+                self._remove(table, group, [(request.client_id, access_key)])
 
     def forget_peer(self, peer_key: int) -> None:
         """Forget the clients of a closed connection."""
@@ -118,16 +154,18 @@ class Clients:
 
     def consumer_ids(self, group: str) -> tuple[str, ...]:
         """The members online, sorted, because every member must get the same order."""
-        return tuple(sorted(self._consumers.get(group, _EMPTY).members))
+        return tuple(self.consumer_peers(group))
 
     def consumer_peers(self, group: str) -> dict[str, int]:
+        """The connections of the members online by client id, sorted."""
         members = sorted(self._consumers.get(group, _EMPTY).members.items())
-        return {client_id: member.peer_key for client_id, member in members}
+        return {client_id: member.peer_key for (client_id, _), member in members}
 
-    def producer_peers(self, group: str) -> tuple[int, ...]:
-        """The connections of a group's producers online."""
-        members = self._producers.get(group, _EMPTY).members
-        return tuple(sorted({member.peer_key for member in members.values()}))
+    def producer_peers(self, group: str, wanted: Sequence[Permission] = ()) -> tuple[int, ...]:
+        """The connections of a group's producers online that have the permissions."""
+        members = self._producers.get(group, _EMPTY).members.values()
+        allowed = (one for one in members if one.sender is None or one.sender.may(wanted))
+        return tuple(sorted({one.peer_key for one in allowed}))
 
     def consumer_groups(self) -> tuple[str, ...]:
         return tuple(sorted(self._consumers))
@@ -150,14 +188,14 @@ class Clients:
     def _drop(self, is_gone: Callable[[Registration], bool]) -> None:
         for table in (self._producers, self._consumers):
             for name, group in list(table.items()):
-                gone = [client_id for client_id, one in group.members.items() if is_gone(one)]
+                gone = [key for key, one in group.members.items() if is_gone(one)]
                 self._remove(table, name, gone)
 
-    def _remove(self, table: dict[str, Group], name: str, client_ids: list[str]) -> None:
+    def _remove(self, table: dict[str, Group], name: str, keys: list[MemberKey]) -> None:
         members = table[name].members
-        known = [client_id for client_id in client_ids if client_id in members]
-        for client_id in known:
-            del members[client_id]
+        known = [key for key in keys if key in members]
+        for key in known:
+            del members[key]
         if known and table is self._consumers:
             self._changed.add(name)
         if not members:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from rocketmq_broker.storage.queues.lite_queues import parent_of
-from rocketmq_wire.model import QueueId
+from rocketmq_wire.model import QueueId, parent_of
 
 # No name of a topic or group contains it.
 _SEPARATOR: Final = "@"
@@ -106,6 +105,10 @@ class CommittedOffsets:
         if not self._is_changed:
             return None
         self._is_changed = False
+        return self.content()
+
+    def content(self) -> dict[str, Any]:
+        """The file's content, newer than all earlier ones."""
         self._version += 1
         version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
         table = {

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.topics import Save
 from rocketmq_broker.storage.disk.config_files import GROUPS
+from rocketmq_broker.storage.errors import StorageError
 from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN
+
+_LOG = logging.getLogger(__name__)
 
 # RocketMQ's settings of a group that its first use creates.
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -75,14 +79,24 @@ class Groups:
         """A group's settings; the defaults if it does not exist yet."""
         return {**_DEFAULTS, **self._table.get(group, {})}
 
-    def ensure(self, group: str) -> None:
-        """Create the group if it is missing and may be created, else refuse (26)."""
-        if group in self._table:
+    def ensure(self, *groups: str) -> None:
+        """Create the groups that are missing and may be created, in one write, else refuse (26)."""
+        missing = [group for group in groups if group not in self._table]
+        if not missing:
             return
-        check_group_name(group)
-        if not self.auto_create:
-            raise refusals.group_missing(group)
-        self._write({**self._table, group: {**_DEFAULTS, "groupName": group}})
+        for group in missing:
+            check_group_name(group)
+            if not self.auto_create:
+                raise refusals.group_missing(group)
+        created = {group: {**_DEFAULTS, "groupName": group} for group in missing}
+        table = {**self._table, **created}
+        try:
+            self._write(table)
+        except StorageError as error:
+            # A full disk must not keep a new group from reading. If a crash forgets the group, its
+            # next use creates the same one again.
+            _LOG.warning("groups=%s: created, but not saved yet: %s", ",".join(missing), error)
+            self._table = table
 
     def put(self, settings: Mapping[str, object]) -> None:
         """Create or change a group for an administrator. Refusals: 26, 29."""

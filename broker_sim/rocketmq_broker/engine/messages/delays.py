@@ -27,6 +27,7 @@ from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.queues.consume_queue import DELAYS_MS, SCHEDULE_TOPIC
 from rocketmq_wire.errors import CorruptRecordError
 from rocketmq_wire.model import QueueId
+from rocketmq_wire.numbers import whole_number
 from rocketmq_wire.plural import plural
 from rocketmq_wire.records.record import decode_record
 
@@ -42,10 +43,8 @@ _TURN_BYTES_MAX: Final = 4 * 1024 * 1024
 
 def level_of(properties: Mapping[str, str]) -> int:
     """The delay level that the properties ask for, 0 for none; as in RocketMQ at most 18."""
-    text = properties.get(DELAY, "0")
-    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 9:
-        return 0
-    return max(0, min(int(text), LEVEL_MAX))
+    level = whole_number(properties.get(DELAY), digits_max=9, is_signed=True)
+    return max(0, min(level or 0, LEVEL_MAX))
 
 
 def delayed(

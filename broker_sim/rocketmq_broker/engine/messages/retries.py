@@ -11,9 +11,14 @@ import itertools
 from typing import Final
 
 from rocketmq_broker.engine.core import refusals
-from rocketmq_broker.engine.core.outcomes import DONE, Outcome
+from rocketmq_broker.engine.core.outcomes import DONE, Outcome, Peer
 from rocketmq_broker.engine.messages.delays import DELAY, LEVEL_MAX, delayed
-from rocketmq_broker.engine.messages.store_again import message_at, store_again
+from rocketmq_broker.engine.messages.store_again import (
+    message_at,
+    next_attempt,
+    require_right,
+    store_again,
+)
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import ProtocolError, broker_error
@@ -22,6 +27,7 @@ from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import UNIQUE_KEY
 from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.messages import SendBack
+from rocketmq_wire.requests.permissions import CONSUME
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
@@ -44,8 +50,8 @@ class SendBacks:
         self._tables = tables
         self._next_queue = itertools.count()
 
-    def send_back(self, request: SendBack, now_ms: int) -> Outcome:
-        """Store the message again. Refusals: 1, 26."""
+    def send_back(self, request: SendBack, peer: Peer, now_ms: int) -> Outcome:
+        """Store the message again. Refusals: 1, 16, 26."""
         tables = self._tables
         if request.group not in tables.groups:
             raise refusals.group_missing(request.group)
@@ -58,6 +64,8 @@ class SendBacks:
         if message is None:
             remark = f"look message by offset failed, {request.physical_offset}"
             raise broker_error(ResponseCode.SYSTEM_ERROR, remark)
+        position, group = request.physical_offset, request.group
+        require_right(message, position, tables.store, peer, CONSUME, group=group)
         if request.attempts_max is not None:
             attempts_max = request.attempts_max
         topic, level = retry_target(
@@ -81,7 +89,7 @@ class SendBacks:
                 tables,
                 queue,
                 properties,
-                reconsume_times=message.reconsume_times + 1,
+                reconsume_times=next_attempt(message),
             )
         except ProtocolError as error:
             raise refusals.message_illegal(f"it cannot be stored again: {error.detail}") from error

@@ -94,7 +94,12 @@ class Sending:
         kind = _kind_of(names, request.sys_flag)
         due_ms = None
         if kind is _Kind.TIMER:
-            due_ms = due_of(names, now_ms=now_ms, delay_ms_max=self._delay_ms_max)
+            due_ms = due_of(
+                names,
+                now_ms=now_ms,
+                delay_ms_max=self._delay_ms_max,
+                ahead_ms=self._tables.ahead_ms(),
+            )
         properties, unique_key = self._normalised(request.properties, names, now_ms)
         stored_in = queue
         named = names

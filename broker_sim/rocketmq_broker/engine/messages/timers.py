@@ -36,6 +36,7 @@ from rocketmq_broker.storage.disk.config_files import TIMERS
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_wire.errors import CorruptRecordError, RemoteProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
+from rocketmq_wire.numbers import whole_number
 from rocketmq_wire.plural import plural
 from rocketmq_wire.records.handles import RecallHandle
 from rocketmq_wire.records.properties import DELIVER_MS, TAGS, UNIQUE_KEY
@@ -64,22 +65,28 @@ _ROLLED: Final = "TIMER_ROLL_TIMES"
 _ROLLED_BYTES: Final = f"{_ROLLED}\x01".encode()
 
 
-def due_of(properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int) -> int | None:
-    """The delivery time that the properties ask for; None: at once. Refusals: 13."""
+def due_of(
+    properties: Mapping[str, str], *, now_ms: int, delay_ms_max: int, ahead_ms: int = 0
+) -> int | None:
+    """The delivery time that the properties ask for; None: at once. Refusals: 13.
+
+    `now_ms` and the delivery time are the broker's, which is `ahead_ms` ahead of the wall clock.
+    """
     if DUE in properties:
         # As in RocketMQ, the message was delivered already, and a client forwards it.
         return None
     for name, unit_ms, base_ms in (
         (DELAY_SECONDS, 1_000, now_ms),
         (DELAY_MS, 1, now_ms),
-        (DELIVER_MS, 1, 0),
+        (DELIVER_MS, 1, ahead_ms),
     ):
         text = properties.get(name)
         if text is None:
             continue
-        if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 18:
+        number = whole_number(text, is_signed=True)
+        if number is None:
             raise refusals.timer_illegal(f"{name} is not a number: {text[:40]!r}")
-        due_ms = base_ms + int(text) * unit_ms
+        due_ms = base_ms + number * unit_ms
         if due_ms - now_ms > delay_ms_max:
             raise refusals.timer_illegal(
                 f"the delay time should not be bigger than the max delay {delay_ms_max}ms"
@@ -122,7 +129,12 @@ class Timers:
     def wait(
         self, queue: QueueId, properties: Mapping[str, str], due_ms: int
     ) -> tuple[QueueId, dict[str, str]]:
-        """The queue where a message for `queue` waits, and its properties there. Refusals: 2."""
+        """The queue where a message for `queue` waits, and its properties there.
+
+        A sender may recall messages of its own topic by a property. Refusals: 2, 604.
+        """
+        if not properties.get(RECALLED, f"{queue.topic}+").startswith(f"{queue.topic}+"):
+            raise refusals.recall_illegal("topic not match")
         if self.waiting_count >= WAITING_MAX:
             raise refusals.too_many_waiting(WAITING_MAX, "messages with a delivery time")
         # The clock may step back; all times up to `_until_ms` count as delivered.
@@ -130,9 +142,16 @@ class Timers:
         target = {DUE: str(due_ms), REAL_TOPIC: queue.topic, REAL_QUEUE: str(queue.index)}
         return QueueId(TIMER_TOPIC, queue.broker, 0), {**properties, **target}
 
-    def note(self, offset: int, properties: Mapping[str, str]) -> str:
-        """Note a stored message that waits; returns the handle that recalls it."""
-        due_ms = int(properties[DUE])
+    def note(self, offset: int, properties: Mapping[str, str]) -> str | None:
+        """Note a stored message that waits, and return the handle that recalls it.
+
+        A message that recalls others does not wait: as in RocketMQ, nobody gets it.
+        """
+        due_ms = whole_number(properties[DUE]) or 0
+        if RECALLED in properties:
+            self._next = max(self._next, offset + 1)
+            self._recall_waiting(due_ms, properties[RECALLED], offset)
+            return None
         self._add(due_ms, offset)
         unique_key = properties.get(UNIQUE_KEY, "")
         broker = self._tables.identity.broker_name
@@ -258,6 +277,11 @@ class Timers:
                 if message is not None and _key_of(message) == key:
                     yield offset
 
+    def _recall_waiting(self, due_ms: int, key: str, before: int) -> None:
+        for offset in self._waiting(due_ms, key, before):
+            self._slots[due_ms].remove(offset)
+            self._remove(offset)
+
     def _store_recall(
         self, request: RecallMessage, handle: RecallHandle, due_ms: int, now_ms: int
     ) -> int:
@@ -313,19 +337,27 @@ class Timers:
                     self._held[start] = None
                     self._add(self._until_ms, start)
                 else:
-                    self._load_one(record, start, recalled)
+                    try:
+                        self._load_one(record, start, recalled)
+                    except Exception as error:  # noqa: BLE001 - one record must not stop a start
+                        _LOG.error(
+                            "topic=%s queue=0 offset=%d cannot be read and is passed over: %r",
+                            TIMER_TOPIC,
+                            start,
+                            error,
+                        )
                 start += 1
         for due_ms, key, before in recalled:
-            for offset in self._waiting(due_ms, key, before):
-                self._slots[due_ms].remove(offset)
-                self._remove(offset)
+            self._recall_waiting(due_ms, key, before)
 
     def _load_one(self, record: bytes, offset: int, recalled: list[tuple[int, str, int]]) -> None:
         if _RECALLED_BYTES in record or _ROLLED_BYTES in record:
             message = decode_record(record, check_crc=False)[0]
-            properties, due_ms = message.properties, int(message.properties.get(DUE, "0"))
+            properties = message.properties
+            due_ms = whole_number(properties.get(DUE)) or 0
             if RECALLED in properties:
-                recalled.append((due_ms, properties[RECALLED], offset))
+                if properties[RECALLED].startswith(f"{properties.get(REAL_TOPIC)}+"):
+                    recalled.append((due_ms, properties[RECALLED], offset))
                 return
             if _ROLLED in properties:
                 # RocketMQ stored the message again, and uses this copy alone.
@@ -333,8 +365,9 @@ class Timers:
         # The properties end a record, so the last match is theirs, not the body's.
         at = record.rfind(_DUE_BYTES)
         text = record[at + len(_DUE_BYTES) :].partition(b"\x02")[0] if at >= 0 else b""
-        if text.isdigit() and int(text) > self._until_ms:
-            self._add(int(text), offset)
+        due = whole_number(text.decode("latin-1"))
+        if due is not None and due > self._until_ms:
+            self._add(due, offset)
 
 
 def _key_of(message: StoredMessage) -> str:

@@ -110,12 +110,14 @@ class Acknowledging:
                 ResponseCode.SYSTEM_ERROR, "the receipt handle names no revive queue"
             )
         old = self._in_flight.get(_key_of(queue, handle))
-        if old is None and now_ms >= handle.visible_ms:
+        if old is None and not handle.pop_ms <= now_ms < handle.visible_ms:
             raise broker_error(
                 ResponseCode.NO_MESSAGE, "the message is visible again: its handle is void"
             )
-        key = CheckpointKey(*queue, request.offset, now_ms, handle.broker)
-        while self._in_flight.get(key) is not None or key.pop_ms <= handle.pop_ms:
+        # The clock may have stepped back since the pop.
+        pop_ms = max(now_ms, handle.pop_ms + 1)
+        key = CheckpointKey(*queue, request.offset, pop_ms, handle.broker)
+        while self._in_flight.get(key) is not None:
             # Two pops of one millisecond would have the same key.
             key = key._replace(pop_ms=key.pop_ms + 1)
         pop = InFlightPop(

@@ -6,6 +6,7 @@ from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPops
 from rocketmq_broker.engine.pop.orderly import ORDERS_FILE, OrderlyPops
 from rocketmq_broker.engine.tables import Tables
+from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
@@ -22,6 +23,8 @@ class Cursors:
         self._store = tables.store
         self._committed = tables.committed
         self.in_flight = InFlightPops()
+        self._has_unsaved_start = False
+        """True if a new group began at the newest message, which only memory knows."""
         self.orderly = OrderlyPops(tables.store.configs.load(ORDERS_FILE))
         self.retry_kind = RetryKind.V2 if tables.config.pop_retry_topic_v2 else RetryKind.V1
         """The naming of retry topics."""
@@ -42,6 +45,8 @@ class Cursors:
             is_oldest = is_oldest or bounds.start == 0
             committed = bounds.start if is_oldest else bounds.end - 1
             self._committed.commit(queue.group, queue.queue, committed)
+            is_found_again = init_mode is InitMode.MIN or queue.topic.startswith(RETRY_PREFIX)
+            self._has_unsaved_start |= not is_found_again
         start = self.in_flight.next_offset(queue, committed)
         if not bounds.start <= start <= bounds.end:
             # The messages expired, or the topic was recreated: its pops must not move the offset.
@@ -49,6 +54,16 @@ class Cursors:
             start = bounds.start if start < bounds.start else bounds.end
             self.commit(queue, start)
         return start, bounds.end
+
+    def save_starts(self) -> None:
+        """Return once the disk has where new groups began: call it before they get messages.
+
+        After a crash such a group would begin at the newest message of that time, and lose what it
+        did not acknowledge before. Raises StorageError.
+        """
+        if self._has_unsaved_start:
+            self._store.configs.save(CONSUMER_OFFSETS, self._committed.content())
+            self._has_unsaved_start = False
 
     def peek_begin(self, queue: GroupQueue) -> int:
         """The start of the queue's next pop, without any change."""

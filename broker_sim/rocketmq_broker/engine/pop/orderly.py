@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketmq_broker.engine.pop.in_flight import GroupQueue
-from rocketmq_broker.storage.queues.lite_queues import is_lite_queue, parent_of
+from rocketmq_wire.model import is_lite_queue, parent_of
 from rocketmq_wire.requests.pop import PopMessages
 
 ORDERS_FILE: Final = "consumerOrderInfo.json"

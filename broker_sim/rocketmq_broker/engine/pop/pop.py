@@ -14,8 +14,7 @@ import logging
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -25,9 +24,9 @@ from rocketmq_broker.engine.core.outcomes import Answer, HoldPop, Outcome
 from rocketmq_broker.engine.messages.filtering import (
     EVERYTHING,
     Filter,
-    check_subscription,
     filter_of,
     read_matching,
+    selector_scan_max,
 )
 from rocketmq_broker.engine.pop.cursors import Cursors
 from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPop
@@ -36,7 +35,7 @@ from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import CorruptRecordError, broker_error
-from rocketmq_wire.model import Buffer, Subscription, TopicConfig
+from rocketmq_wire.model import Buffer, TopicConfig
 from rocketmq_wire.plural import plural
 from rocketmq_wire.records.handles import (
     ORDERLY_REVIVE_QUEUE,
@@ -69,7 +68,7 @@ _LOGGED_MAX: Final = 1_000
 _OFFSET: Final = struct.Struct(">q")
 _CRC_AT: Final = slice(8, 12)
 _SCAN_MAX: Final = 800
-_SELECTOR_SCAN_MAX: Final = 20_000
+_Waiting = TypeVar("_Waiting", PopMessages, AwaitMessages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +92,8 @@ class _Pop:
     now_ms: int
     count_left: int
     bytes_left: int
+    scan_left: int
+    """Records to examine, over all queues."""
     spans: list[PoppedSpan] = field(default_factory=list)
     parts: list[Buffer] = field(default_factory=list)
     sizes: list[bytes] = field(default_factory=list)
@@ -138,8 +139,7 @@ class Popping:
 
     def pop(self, request: PopMessages, now_ms: int, *, is_final: bool = False) -> Outcome:
         """Take messages, or hold the request. Refusals: 1, 16, 17, 23, 26, 29."""
-        if not request.born_ms:
-            request = replace(request, born_ms=now_ms)
+        request = _born(request, now_ms)
         if now_ms - request.born_ms - request.poll_ms > _LATE_MS:
             self._activity.pulled_messages(0, 0, now_ms)
             return Answer(PopReply(PopStatus.POLLING_TIMEOUT, remark="it came too late"))
@@ -149,16 +149,20 @@ class Popping:
                 f"pop message's num is greater than {POP_COUNT_MAX}: {request.count_max}",
             )
         config = self._cursors.require_poppable(request.queue, request.group)
-        wanted = pop_filter_of(request.subscription, allows_sql=self._config.property_filter)
+        allows_sql = self._config.property_filter
+        wanted = filter_of(request.subscription, allows_sql=allows_sql, is_strict=True)
         revive_queue = ORDERLY_REVIVE_QUEUE
         if not request.is_orderly:
             revive_queue = next(self._next_revive_queue) % REVIVE_QUEUE_COUNT
         count_max = max(request.count_max, 0)
         bytes_max = self._config.transfer_bytes_max
-        pop = _Pop(request, wanted, revive_queue, now_ms, count_max, bytes_max)
+        scan_max = selector_scan_max(wanted)
+        pop = _Pop(request, wanted, revive_queue, now_ms, count_max, bytes_max, scan_max)
         if count_max > 0:
             for queue, kind in self._queues(pop, config):
                 self._pop_queue(pop, queue, kind)
+        if pop.spans:
+            self._cursors.save_starts()
         if pop.damage is not None and not pop.spans:
             raise pop.damage
         hold = self._hold(request, now_ms)
@@ -174,7 +178,7 @@ class Popping:
         count_max = min(max(request.count_max, 1), POP_COUNT_MAX)
         shown = PopMessages(request.group, request.queue, count_max, invisible_ms=0)
         bytes_max = self._config.transfer_bytes_max
-        pop = _Pop(shown, EVERYTHING, 0, now_ms, count_max, bytes_max)
+        pop = _Pop(shown, EVERYTHING, 0, now_ms, count_max, bytes_max, 1)
         for queue in self._cursors.queues_of(config, request.queue, request.group):
             bounds = self._cursors.bounds(queue)
             start = max(self._cursors.peek_begin(queue), bounds.start)
@@ -188,6 +192,7 @@ class Popping:
                 wanted=EVERYTHING,
                 count_max=pop.count_left,
                 bytes_max=bytes_max,
+                scan_max=_SCAN_MAX,
             )
             kind = retry_kind_of(queue.topic)
             pop.add(PoppedSpan(kind, queue.queue_index, start, found.offsets), found)
@@ -198,8 +203,7 @@ class Popping:
         self, request: AwaitMessages, now_ms: int, *, is_final: bool = False
     ) -> Outcome:
         """Answer whether a pop would find messages, or hold the request until one would."""
-        if not request.born_ms:
-            request = replace(request, born_ms=now_ms)
+        request = _born(request, now_ms)
         config = self._cursors.require_poppable(request.queue, request.group)
         for queue in self._cursors.queues_of(config, request.queue, request.group):
             is_blocked = request.is_orderly and self._orderly.is_blocked(
@@ -219,7 +223,7 @@ class Popping:
     def _hold(self, request: PopMessages | AwaitMessages, now_ms: int) -> HoldPop | None:
         """The request as one that waits for messages; None if its time is over."""
         poll_ms = min(request.poll_ms, self._config.longest_hold_ms)
-        expires_at_ms = request.born_ms + poll_ms
+        expires_at_ms = request.born_ms + self._tables.ahead_ms() + poll_ms
         if expires_at_ms <= now_ms:
             return None
         return HoldPop(request.group, request.queue, expires_at_ms, request)
@@ -281,7 +285,8 @@ class Popping:
         is_closed = not request.is_orderly and (
             len(self._in_flight) >= IN_FLIGHT_MAX or self._in_flight.get(key) is not None
         )
-        if pop.count_left < 1 or pop.bytes_left < 1 or start >= end or is_closed:
+        is_full = min(pop.count_left, pop.bytes_left, pop.scan_left) < 1
+        if is_full or start >= end or is_closed:
             pop.rest_count += max(end - start, 0)
             return
         found = read_queue(
@@ -291,8 +296,11 @@ class Popping:
             wanted=pop.wanted,
             count_max=pop.count_left,
             bytes_max=pop.bytes_left,
+            scan_max=_SCAN_MAX if pop.wanted.selector is None else pop.scan_left,
         )
         pop.rest_count += end - found.end
+        if pop.wanted.selector is not None:
+            pop.scan_left -= found.end - start
         if request.is_orderly:
             self._take_in_order(pop, queue, start, found)
         elif found.offsets or self._in_flight.next_offset(queue, -1) >= 0:
@@ -334,15 +342,22 @@ class Popping:
         return count
 
 
-@lru_cache(maxsize=1_024)
-def pop_filter_of(subscription: Subscription, *, allows_sql: bool) -> Filter:
-    """The filter of a pop. Refusals: 1, 23; unlike in a pull, also of an illegal expression."""
-    check_subscription(subscription, allows_sql=allows_sql)
-    return filter_of(subscription, allows_sql=allows_sql, is_registered=False)
+def _born(request: _Waiting, now_ms: int) -> _Waiting:
+    """The request with the time of its arrival in place of none, or of one in the future."""
+    # Else a client could make the broker hold it for years.
+    is_known = request.born_ms and request.born_ms <= now_ms
+    return request if is_known else replace(request, born_ms=now_ms)
 
 
 def read_queue(
-    store: Store, queue: GroupQueue, start: int, *, wanted: Filter, count_max: int, bytes_max: int
+    store: Store,
+    queue: GroupQueue,
+    start: int,
+    *,
+    wanted: Filter,
+    count_max: int,
+    bytes_max: int,
+    scan_max: int,
 ) -> Found:
     """The matching messages from an offset on, which must lie within the queue's bounds."""
     read = read_matching(
@@ -353,7 +368,7 @@ def read_queue(
         wanted,
         count_max=count_max,
         bytes_max=bytes_max,
-        scan_max=_SCAN_MAX if wanted.selector is None else _SELECTOR_SCAN_MAX,
+        scan_max=scan_max,
     )
     if read.lost:
         # A reply to a pop cannot report lost messages.

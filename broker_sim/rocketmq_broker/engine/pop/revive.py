@@ -18,6 +18,7 @@ from typing import Final
 
 from rocketmq_broker.engine.messages.retries import note_origin
 from rocketmq_broker.engine.messages.store_again import (
+    next_attempt,
     read_message,
     records_in,
     store_again,
@@ -26,7 +27,7 @@ from rocketmq_broker.engine.messages.store_again import (
 from rocketmq_broker.engine.pop.cursors import Cursors
 from rocketmq_broker.engine.pop.in_flight import STAY_MS, GroupQueue, InFlightPop
 from rocketmq_broker.engine.tables import Tables
-from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
+from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.log.reading import ReadResult
 from rocketmq_broker.storage.settings import Appended
 from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolError
@@ -251,7 +252,7 @@ class Revival:
                 continue
             try:
                 self._revive(pop, now_ms)
-            except (BrokerBusyError, StorageError, CorruptRecordError) as error:
+            except Exception as error:  # noqa: BLE001 - one pop must not stop the others
                 reason = error.reason if isinstance(error, CorruptRecordError) else error
                 seconds = BACKOFF_SECONDS[min(pop.failures, len(BACKOFF_SECONDS) - 1)]
                 pop.failures += 1
@@ -300,7 +301,7 @@ class Revival:
         self, key: checkpoints.CheckpointKey, origin: str, message: StoredMessage, now_ms: int
     ) -> int:
         """Store a message in the group's retry topic or DLQ; returns the end in the log."""
-        attempts = message.reconsume_times + 1
+        attempts = next_attempt(message)
         attempts_max = self._tables.groups.retry_limits(key.group)[1]
         properties = dict(message.properties)
         properties.setdefault(FIRST_POP_TIME, str(key.pop_ms))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rocketmq_broker.engine.core import refusals
-from rocketmq_broker.engine.core.outcomes import DONE, Outcome
+from rocketmq_broker.engine.core.outcomes import DONE, Outcome, Peer
 from rocketmq_broker.engine.messages.store_again import (
     REAL_QUEUE,
     REAL_TOPIC,
@@ -36,10 +36,10 @@ from rocketmq_broker.engine.transactions.table import (
     HalfMessage,
     TransactionTable,
 )
-from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.settings import Appended
-from rocketmq_wire.errors import BrokerBusyError, CorruptRecordError, ProtocolError
+from rocketmq_wire.errors import CorruptRecordError, ProtocolError
 from rocketmq_wire.model import QueueId, StoredMessage
+from rocketmq_wire.numbers import QUEUE_DIGITS_MAX, whole_number
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import TAGS, UNIQUE_KEY
 from rocketmq_wire.records.record import (
@@ -49,6 +49,7 @@ from rocketmq_wire.records.record import (
     encode_record,
 )
 from rocketmq_wire.requests.contract import Done
+from rocketmq_wire.requests.permissions import PUBLISH, resources_of
 from rocketmq_wire.requests.transactions import (
     CHECK_COUNT,
     END_TOPIC,
@@ -75,6 +76,8 @@ _END_QUEUE: Final = QueueId(END_TOPIC, "", 0)
 # In one turn, so that a million due checks do not block the loop.
 _CHECKS_A_TURN_MAX: Final = 200
 _KNOWN: Final = 10_000
+_OWN_PROPERTIES: Final = frozenset({PREPARED_OFFSET, CHECK_COUNT})
+"""The broker's own notes in half messages; a client's are not stored."""
 _READ_COUNT_MAX: Final = 1_000
 _READ_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -115,7 +118,8 @@ class Transactions:
         if self.pending_count >= PENDING_MAX:
             raise refusals.too_many_waiting(PENDING_MAX, "half messages")
         target = {REAL_TOPIC: queue.topic, REAL_QUEUE: str(queue.index)}
-        return QueueId(HALF_TOPIC, queue.broker, 0), {PRODUCER_GROUP: group, **properties, **target}
+        sent = {name: value for name, value in properties.items() if name not in _OWN_PROPERTIES}
+        return QueueId(HALF_TOPIC, queue.broker, 0), {PRODUCER_GROUP: group, **sent, **target}
 
     def note_half(self, appended: Appended, properties: Mapping[str, str], now_ms: int) -> None:
         key = properties.get(UNIQUE_KEY, "")
@@ -128,8 +132,8 @@ class Transactions:
 
     # --- ends ---------------------------------------------------------------------------------
 
-    def end(self, request: EndTransaction, now_ms: int) -> Outcome:
-        """Code 37. Refusals: 1, 17, 604."""
+    def end(self, request: EndTransaction, peer: Peer, now_ms: int) -> Outcome:
+        """Code 37. Refusals: 1, 16, 17, 604."""
         if request.resolution is Resolution.UNKNOWN:
             return DONE
         if request.half_offset < 0:
@@ -142,6 +146,7 @@ class Transactions:
         message = message_at(self._store, request.position, check_crc=wanted is Ended.COMMIT)
         if message is None or message.topic != HALF_TOPIC:
             raise refusals.half_missing()
+        peer.require(PUBLISH, _target_of(message)[0])
         _check_is_meant(message, request)
         half = self._table.get(request.half_offset)
         if half is None:
@@ -150,6 +155,9 @@ class Transactions:
             if ended is not wanted:
                 raise refusals.already_ended(ended.value if ended is not None else "long ago")
             return self._tables.acknowledge(Done(), self._store.appended_end)
+        if half.position != request.position:
+            # Another message's body contains the bytes of a half message.
+            raise refusals.half_missing()
         immune_ms = immunity_ms(message.properties)
         if immune_ms is not None and not request.is_from_check:
             # As brokers from 5.1 on: after this time only a checked producer may end the message.
@@ -219,7 +227,7 @@ class Transactions:
         for half in self._table.take_due(now_ms, _CHECKS_A_TURN_MAX):
             try:
                 check = self._check_due(half, now_ms)
-            except (BrokerBusyError, StorageError, CorruptRecordError) as error:
+            except Exception as error:  # noqa: BLE001 - one message must not stop the others
                 # `take_due` removed the others of this turn already, so go through them all.
                 self._table.postpone(half, now_ms + self._config.transaction_check_interval_ms)
                 reason = error.reason if isinstance(error, CorruptRecordError) else error
@@ -258,11 +266,13 @@ class Transactions:
 
     def _check_of(self, half: HalfMessage, message: StoredMessage) -> ClientCheck | None:
         group = message.properties.get(PRODUCER_GROUP, "")
-        peers = self._tables.clients.producer_peers(group)
+        topic, index = _target_of(message)
+        # A client may name any producer group, and a check contains the message.
+        wanted = PUBLISH.on(resources_of((topic,)))
+        peers = self._tables.clients.producer_peers(group, wanted)
         if not peers:
             _LOG.warning("group=%s: no producer online to check half message %s", group, half.key)
             return None
-        topic, index = _target_of(message)
         properties = {**message.properties, CHECK_COUNT: str(half.checks)}
         original = replace(message, topic=topic, queue_index=index, properties=properties)
         request = CheckTransaction(
@@ -323,17 +333,18 @@ class Transactions:
             # Records of RocketMQ do not contain how it ended.
             how = _ENDINGS.get(message.properties.get(_HOW_ENDED, ""))
             for text in message.body.decode("ascii", "replace").split(","):
-                if text.isascii() and text.isdecimal():
-                    if message.queue_offset >= end_start:
-                        ended.add(int(text))
-                        table.note_read(int(text), message.queue_offset)
-                    if how is not None:
-                        table.remember(int(text), how)
+                offset = whole_number(text)
+                if offset is None:
+                    continue
+                if message.queue_offset >= end_start:
+                    ended.add(offset)
+                    table.note_read(offset, message.queue_offset)
+                if how is not None:
+                    table.remember(offset, how)
         targets: set[tuple[str, int]] = set()
         for message in self._read(HALF_TOPIC, 0, self._start_of(_HALF_QUEUE)):
             properties = message.properties
-            first = properties.get(PREPARED_OFFSET, "")
-            if message.queue_offset in ended or (first.isdecimal() and int(first) in ended):
+            if {message.queue_offset, whole_number(properties.get(PREPARED_OFFSET))} & ended:
                 continue
             count = checks.get(str(message.queue_offset), properties.get(CHECK_COUNT, "0"))
             table.add(
@@ -342,7 +353,7 @@ class Transactions:
                     message.physical_offset,
                     properties.get(UNIQUE_KEY, ""),
                     self._first_check_at(message.store_ms, properties),
-                    int(count) if str(count).isdecimal() else 0,
+                    whole_number(str(count)) or 0,
                 )
             )
             targets.add(_target_of(message))
@@ -397,8 +408,8 @@ def _decoded(record: bytes, where: str, check_crc: bool) -> StoredMessage | None
 
 
 def _target_of(message: StoredMessage) -> tuple[str, int]:
-    index = message.properties.get(REAL_QUEUE, "0")
-    return message.properties.get(REAL_TOPIC, ""), int(index) if index.isdecimal() else 0
+    index = whole_number(message.properties.get(REAL_QUEUE), digits_max=QUEUE_DIGITS_MAX)
+    return message.properties.get(REAL_TOPIC, ""), index or 0
 
 
 def _check_is_meant(message: StoredMessage, request: EndTransaction) -> None:

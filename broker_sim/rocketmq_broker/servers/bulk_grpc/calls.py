@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import grpc
 
 from rocketmq_broker.engine.core.outcomes import Peer
-from rocketmq_broker.security.guard import Guard
+from rocketmq_broker.security.guard import Guard, SigningAccount
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.grpc.bulk.mapping import METHODS, error_to_metadata
@@ -143,17 +143,27 @@ class BulkCalls:
         found["SendRecordsStream"] = grpc.stream_stream_rpc_method_handler(self.send_records)
         return found
 
-    async def _ask(self, request: Request[R], client: _Client) -> R:
+    async def _ask(self, request: Request[R], client: _Client, account: SigningAccount | None) -> R:
         """Do a request if the client has the right to it. Raises BrokerError."""
-        self._check_right(request, client)
-        return await self._shell.ask(request, client.peer)
+        return await self._shell.ask(request, self._sender_of(request, client, account))
 
-    def _check_right(self, request: Request[R], client: _Client) -> None:
-        if self._guard is not None:
-            # Checked for every batch: a stream of sends is open as long as its producer runs.
-            host = client.peer.host
-            account = self._guard.identify_call(host, client.metadata)
-            self._guard.check_right(account, host, request)
+    def _identify(self, client: _Client) -> SigningAccount | None:
+        """The account of a client, before its request is parsed. Raises BrokerError.
+
+        A stream asks for every request, because it is open as long as its client runs.
+        """
+        if self._guard is None:
+            return None
+        return self._guard.identify_call(client.peer.host, client.metadata)
+
+    def _sender_of(
+        self, request: Request[R], client: _Client, account: SigningAccount | None
+    ) -> Peer:
+        """The sender of a request, which has the right to it. Raises NotAuthorizedError."""
+        if self._guard is None:
+            return client.peer
+        self._guard.check_right(account, request)
+        return replace(client.peer, sender=account)
 
     def _client(self, context: Context) -> _Client:
         if self._guard is None:
@@ -173,8 +183,9 @@ class BulkCalls:
         async def answer(content: bytes, context: Context) -> bytes:
             client = self._client(context)
             try:
+                account = self._identify(client)
                 requests = method.decode_requests(content)
-                outcomes = await self._ask_all(requests, client)
+                outcomes = await self._ask_all(requests, client, account)
                 return method.encode_outcomes(requests, outcomes)
             except BrokerError as error:
                 await _refuse(context, error)
@@ -183,11 +194,13 @@ class BulkCalls:
 
         return answer
 
-    async def _ask_all(self, requests: Sequence[Request[Any]], client: _Client) -> list[Outcome]:
+    async def _ask_all(
+        self, requests: Sequence[Request[Any]], client: _Client, account: SigningAccount | None
+    ) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for number, request in enumerate(requests, 1):
             try:
-                outcomes.append(await self._ask(request, client))
+                outcomes.append(await self._ask(request, client, account))
             except BrokerError as error:
                 outcomes.append(error)
             if number % _REQUESTS_AT_ONCE == 0:
@@ -199,11 +212,14 @@ class BulkCalls:
 
         The client then asks again from that range on.
         """
+        client = self._client(context)
         try:
+            self._identify(client)
             request = decode_pull_records(content)
+        except BrokerError as error:
+            await _refuse(context, error)
         except RemoteProtocolError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        client = self._client(context)
         for index, wanted in enumerate(request.ranges):
             if not await self._stream_range(request, index, wanted, client, context):
                 return
@@ -217,7 +233,7 @@ class BulkCalls:
         while wanted.end is None or start < wanted.end:
             pull = self._pull(request, wanted, start)
             try:
-                reply = await self._ask(pull, client)
+                reply = await self._ask(pull, client, self._identify(client))
             except BrokerError as error:
                 failed = RecordChunk(covered, start, status=None, range_index=index, error=error)
                 await context.write(encode_chunk(failed))
@@ -295,9 +311,9 @@ class BulkCalls:
         A task for each batch would cost one more turn of the loop.
         """
         try:
+            account = self._identify(client)
             request = SEND_RECORDS.decode(content)
-            self._check_right(request, client)
-            return self._shell.ask_later(request, client.peer)
+            return self._shell.ask_later(request, self._sender_of(request, client, account))
         except (BrokerError, RemoteProtocolError) as error:
             failed: _Sending = asyncio.get_running_loop().create_future()
             failed.set_exception(error)

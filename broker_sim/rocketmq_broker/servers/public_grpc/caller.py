@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rocketmq_broker.engine.core.outcomes import Peer
-from rocketmq_broker.security.accounts import Account
-from rocketmq_broker.security.guard import Guard
+from rocketmq_broker.security.guard import Guard, SigningAccount
 from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
@@ -35,7 +34,7 @@ class Service:
     sessions: Sessions
     renewals: Renewals
     unwritten: set[tuple[str, str, str]] = field(default_factory=set)
-    """Client, group and handle of messages whose reply is being written."""
+    """Session, group and handle of messages whose reply is being written."""
     handing_back: set[asyncio.Task[None]] = field(default_factory=set)
     own_port: int = 0
     """The port in routes for clients that do not say how they reached the broker."""
@@ -51,8 +50,15 @@ class Caller:
     seconds_left: float | None
     """The seconds to the call's deadline; None without a deadline."""
     now_ms: int
-    account: Account | None
+    sender: SigningAccount | None
     service: Service
+
+    @property
+    def session_key(self) -> str:
+        """The name of the client's session, which belongs to its account: ids are no secret."""
+        if self.sender is None:
+            return self.client_id
+        return f"{self.client_id} of {self.sender.access_key!r}"
 
     async def ask(self, request: Request[R]) -> R:
         """Do a request if the client has the right to it. Raises BrokerError, PublicRefusal."""
@@ -64,12 +70,14 @@ class Caller:
         guard = self.service.guard
         if guard is not None:
             try:
-                guard.check_right(self.account, self.peer.host, request)
+                guard.check_right(self.sender, request)
             except BrokerError as error:
                 raise PublicRefusal(PublicCode.UNAUTHORIZED, error.remark) from error
 
 
-def identified(guard: Guard | None, peer: Peer, metadata: Mapping[str, str]) -> Account | None:
+def identified(
+    guard: Guard | None, peer: Peer, metadata: Mapping[str, str]
+) -> SigningAccount | None:
     """The caller's account; None if it may do everything. Raises PublicRefusal (40100, 40017)."""
     if not metadata.get(CLIENT_ID):
         raise PublicRefusal(PublicCode.CLIENT_ID_REQUIRED, f"the header {CLIENT_ID} is missing")

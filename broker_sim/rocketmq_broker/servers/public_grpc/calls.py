@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import grpc
@@ -21,7 +21,10 @@ from rocketmq_broker.servers.public_grpc.caller import CLIENT_ID, Caller, Servic
 from rocketmq_broker.servers.public_grpc.renewals import CHECK_SECONDS
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import PublicRefusal, RemoteProtocolError, RocketMQError
+from rocketmq_wire.grpc.bulk.methods import check_size
+from rocketmq_wire.grpc.bulk.shapes import check_field_count
 from rocketmq_wire.grpc.public.status import status_of
+from rocketmq_wire.limits import PUBLIC_ENTRIES_MAX
 from rocketmq_wire.stubs import public
 
 _LOG = logging.getLogger(__name__)
@@ -86,7 +89,7 @@ class PublicCalls:
         async def handle(content: bytes, context: Context) -> bytes:
             try:
                 caller = self._caller(context)
-                reply = await answer(caller, public.parse(f"{name}Request", content))
+                reply = await answer(caller, _parsed(name, content))
             except Exception as error:  # noqa: BLE001 - a call's outermost frame
                 reply = public.message_class(f"{name}Response")(status=_status_of(error, name))
             return bytes(reply.SerializeToString())
@@ -97,7 +100,7 @@ class PublicCalls:
         async def handle(content: bytes, context: Context) -> None:
             try:
                 caller = self._caller(context)
-                request = public.parse(f"{name}Request", content)
+                request = _parsed(name, content)
                 # Closing hands unwritten messages back at once.
                 async with contextlib.aclosing(stream(caller, request)) as frames:
                     async for frame in frames:
@@ -118,14 +121,14 @@ class PublicCalls:
             for name, value in context.invocation_metadata() or ()
             if isinstance(value, str)
         }
-        account = identified(self._service.guard, peer, metadata)
+        sender = identified(self._service.guard, peer, metadata)
         return Caller(
             client_id=metadata[CLIENT_ID],
-            peer=peer,
+            peer=replace(peer, sender=sender),
             metadata=metadata,
             seconds_left=context.time_remaining(),
-            now_ms=time.time_ns() // 1_000_000,
-            account=account,
+            now_ms=self._service.shell.now_ms(),
+            sender=sender,
             service=self._service,
         )
 
@@ -146,8 +149,18 @@ class PublicCalls:
             await service.renewals.renew_due(
                 lambda request: service.shell.ask(request, _RENEWING_PEER),
                 service.sessions.is_online,
-                time.time_ns() // 1_000_000,
+                service.shell.now_ms(),
             )
+
+
+def _parsed(name: str, content: bytes) -> Any:
+    """The message of a call whose caller is known. Raises RemoteProtocolError."""
+    if name == "SendMessage":
+        # It has no other fields but its messages.
+        check_field_count(content, PUBLIC_ENTRIES_MAX)
+    else:
+        check_size(name, content)
+    return public.parse(f"{name}Request", content)
 
 
 def _status_of(error: Exception, name: str) -> Any:

@@ -45,6 +45,10 @@ class PublicLimits:
     """Bytes of a client's settings, which the broker keeps: some thousand subscriptions."""
     commands_max: int = 1_024
     """Unread commands to one client; beyond that its stream ends."""
+    commands_size_max: int = 1024 * 1024
+    """Bytes of unread commands to one client, unless it is one: a message has 4 MiB."""
+    held_size_max: int = 128 * 1024 * 1024
+    """Bytes of settings and unread commands of all clients."""
     pull_count_max: int = 1_024
     pull_bytes_max: int = 4 * 1024 * 1024
 

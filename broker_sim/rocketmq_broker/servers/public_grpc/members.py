@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from rocketmq_broker.servers.public_grpc.caller import CLIENT_VERSION, Caller, ok_reply
@@ -14,10 +15,12 @@ from rocketmq_broker.servers.public_grpc.sessions import Session
 from rocketmq_wire.codes import CLIENT_VERSION as CLIENT_VERSION_NUMBER
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import PublicRefusal, RocketMQError
+from rocketmq_wire.grpc.bulk.methods import check_size
 from rocketmq_wire.grpc.public.messages import put_duration
 from rocketmq_wire.grpc.public.status import make_status, status_of
 from rocketmq_wire.model import ConsumerInfo
 from rocketmq_wire.requests.groups import Heartbeat, UnregisterClient
+from rocketmq_wire.requests.permissions import PUBLISH
 from rocketmq_wire.stubs import public
 
 PRODUCER, PUSH, SIMPLE, PULL, _LITE_PUSH, _LITE_SIMPLE = range(1, 7)
@@ -53,15 +56,16 @@ async def converse(caller: Caller, incoming: AsyncIterator[bytes], write: Write)
             content = reading.result()
             if content is None:
                 return
+            check_size("Telemetry", content)
             command = public.parse("TelemetryCommand", content)
             if command.WhichOneof("command") == "settings":
                 answer = await _answer_settings(caller, command.settings)
-                session = caller.service.sessions.find(caller.client_id)
+                session = caller.service.sessions.find(caller.session_key)
                 if session is None:
                     await write(bytes(answer.SerializeToString()))
                 elif queue is None:
                     queue = caller.service.sessions.begin_stream(session)
-                    writing = asyncio.ensure_future(_write_all(queue, write))
+                    writing = asyncio.ensure_future(_write_all(session, queue, write))
                 if session is not None:
                     session.send(answer)
             elif session is not None and command.WhichOneof("command") is not None:
@@ -82,7 +86,9 @@ async def _answer_settings(caller: Caller, settings: Any) -> Any:
         decided = decided_settings(settings, caller.service.lookup)
         beat = _heartbeat_of(caller, decided)
         caller.check_right(beat)
-        session = caller.service.sessions.put(caller.client_id, caller.peer, decided)
+        for topic in beat.producer_groups:
+            caller.peer.require(PUBLISH, topic)
+        session = caller.service.sessions.put(caller.session_key, caller.peer, decided)
         # The client is online from now on, and not only from its first heartbeat.
         await caller.service.shell.ask(beat, session.peer)
     except RocketMQError as error:
@@ -115,7 +121,8 @@ async def heartbeat(caller: Caller, request: Any) -> Any:
 
 async def terminate(caller: Caller, request: Any) -> Any:
     """Remove a stopping client from its groups at once."""
-    del request
+    if request.group.name:
+        caller.check_right(UnregisterClient(caller.client_id, consumer_group=request.group.name))
     session = _require(caller)
     beat = _heartbeat_of(caller, session.settings)
     for group in beat.producer_groups:
@@ -124,23 +131,25 @@ async def terminate(caller: Caller, request: Any) -> Any:
     for consumer in beat.consumers:
         leave = UnregisterClient(caller.client_id, consumer_group=consumer.group)
         await caller.service.shell.ask(leave, session.peer)
-    caller.service.sessions.remove(caller.client_id)
-    caller.service.renewals.forget_client(caller.client_id)
+    caller.service.sessions.remove(caller.session_key)
+    caller.service.renewals.forget_client(caller.session_key)
     return ok_reply("NotifyClientTermination")
 
 
 def _require(caller: Caller) -> Session:
-    session = caller.service.sessions.find(caller.client_id)
+    session = caller.service.sessions.find(caller.session_key)
     if session is None:
         raise PublicRefusal(
             PublicCode.UNRECOGNIZED_CLIENT_TYPE,
             f"no settings are known of client {caller.client_id}: open Telemetry first",
         )
+    # The file of accounts may have changed since.
+    session.peer = replace(session.peer, sender=caller.sender)
     return session
 
 
-async def _write_all(queue: asyncio.Queue[Any], write: Write) -> None:
-    while (command := await queue.get()) is not None:
+async def _write_all(session: Session, queue: asyncio.Queue[Any], write: Write) -> None:
+    while (command := await session.next_command(queue)) is not None:
         await write(bytes(command.SerializeToString()))
 
 

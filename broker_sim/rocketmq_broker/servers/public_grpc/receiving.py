@@ -38,6 +38,7 @@ from rocketmq_wire.grpc.public.messages import (
     put_timestamp,
 )
 from rocketmq_wire.grpc.public.status import make_status, status_of
+from rocketmq_wire.limits import PUBLIC_ENTRIES_MAX
 from rocketmq_wire.model import BODY_SIZE_MAX, QueueId, StoredMessage, Subscription, TopicConfig
 from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.records.record import FLAG_COMPRESSED, GZIP_MAGIC, decode_record
@@ -75,7 +76,7 @@ _NUMBERS: Final = re.compile(r"\d{1,6}")
 
 async def receive(caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
     """The frames of the reply: a status, messages, the time of their delivery."""
-    session = caller.service.sessions.find(caller.client_id)
+    session = caller.service.sessions.find(caller.session_key)
     if session is None:
         raise PublicRefusal(
             PublicCode.INTERNAL_SERVER_ERROR,
@@ -106,11 +107,11 @@ async def receive(caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
     found = PublicCode.OK if handed else PublicCode.MESSAGE_NOT_FOUND
     last = frame()
     put_timestamp(last.delivery_timestamp, reply.pop_ms or caller.now_ms)
-    keys = [(caller.client_id, group, text) for text in handed]
+    keys = [(caller.session_key, group, text) for text in handed]
     caller.service.unwritten.update(keys)
     if request.auto_renew:
         for text in handed:
-            caller.service.renewals.add(caller.client_id, group, name, text)
+            caller.service.renewals.add(caller.session_key, group, name, text)
     try:
         yield frame(status=make_status(found, "OK" if handed else "no new message"))
         for message in handed.values():
@@ -121,7 +122,7 @@ async def receive(caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
         # The client may have cancelled, or its connection may have broken. Clients use only a
         # whole reply, so the messages that were written are handed back, too.
         for text in handed:
-            if (caller.client_id, group, text) in caller.service.unwritten:
+            if (caller.session_key, group, text) in caller.service.unwritten:
                 work = asyncio.create_task(_hand_back(caller, group, name, text))
                 caller.service.handing_back.add(work)
                 work.add_done_callback(caller.service.handing_back.discard)
@@ -129,8 +130,8 @@ async def receive(caller: Caller, request: Any) -> AsyncGenerator[Any, None]:
 
 async def _hand_back(caller: Caller, group: str, topic: str, text: str) -> None:
     """Make a popped message visible soon that never reached its client."""
-    handle = await caller.service.renewals.current(caller.client_id, group, text)
-    if (caller.client_id, group, text) not in caller.service.unwritten:
+    handle = await caller.service.renewals.current(caller.session_key, group, text)
+    if (caller.session_key, group, text) not in caller.service.unwritten:
         return  # The message did reach its client, which has decided about it meanwhile.
     _forget(caller, group, text)
     try:
@@ -147,6 +148,11 @@ async def ack(caller: Caller, request: Any) -> Any:
     topic, group = topic_named(request.topic), group_named(request.group)
     if not request.entries:
         raise PublicRefusal(PublicCode.BAD_REQUEST, "nothing to acknowledge")
+    if len(request.entries) > PUBLIC_ENTRIES_MAX:
+        raise PublicRefusal(
+            PublicCode.BAD_REQUEST,
+            f"{len(request.entries)} entries in one call, over {PUBLIC_ENTRIES_MAX}",
+        )
     reply = public.message_class("AckMessageResponse")()
     for entry in request.entries:
         result = reply.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
@@ -202,8 +208,8 @@ async def forward(caller: Caller, request: Any) -> Any:
 
 def _forget(caller: Caller, group: str, text: str) -> None:
     """Stop renewing and handing back a message about which a decision was made."""
-    caller.service.renewals.remove(caller.client_id, group, text)
-    caller.service.unwritten.discard((caller.client_id, group, text))
+    caller.service.renewals.remove(caller.session_key, group, text)
+    caller.service.unwritten.discard((caller.session_key, group, text))
 
 
 async def _pop(caller: Caller, pop: PopMessages, config: TopicConfig) -> PopReply:
@@ -283,7 +289,7 @@ def _poll_ms(caller: Caller, request: Any, settings: Any) -> int:
 
 async def _current(caller: Caller, group: str, text: str) -> str:
     """The message's current handle, which a renewal changes. Raises PublicRefusal (40013)."""
-    current = await caller.service.renewals.current(caller.client_id, group, text)
+    current = await caller.service.renewals.current(caller.session_key, group, text)
     try:
         handle = ReceiptHandle.parse(current)
     except RemoteProtocolError as error:

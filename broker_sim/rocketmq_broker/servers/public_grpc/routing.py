@@ -11,6 +11,7 @@ from rocketmq_broker.servers.public_grpc.lookup import accepted_types
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import BrokerError, PublicRefusal
 from rocketmq_wire.model import PERMISSION_READ, PERMISSION_WRITE, TopicConfig, is_system_topic
+from rocketmq_wire.requests.groups import QueryAssignment
 from rocketmq_wire.requests.pop import ANY_QUEUE
 from rocketmq_wire.requests.topics import GetRoute
 
@@ -72,9 +73,9 @@ async def query_route(caller: Caller, request: Any) -> Any:
 
 async def query_assignment(caller: Caller, request: Any) -> Any:
     """The reply to QueryAssignment: all members of a group share every queue."""
-    caller.check_right(GetRoute(request.topic.name))
     name = topic_named(request.topic)
     group = group_named(request.group)
+    caller.check_right(QueryAssignment(group, name, caller.client_id))
     lookup = caller.service.lookup
     config = require_topic(caller, name)
     if not config.permission & PERMISSION_READ or not config.read_queue_count:

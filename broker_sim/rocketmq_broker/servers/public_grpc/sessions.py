@@ -1,4 +1,4 @@
-"""The clients of the public service by id: their settings and their telemetry streams.
+"""The clients of the public service: their settings and their telemetry streams.
 
 Over a client's stream the broker checks transactions, and passes on the requests of tools. A client
 without a stream keeps its session until it has been silent for the expiry time.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Final
 
@@ -37,6 +37,9 @@ from rocketmq_wire.stubs import public
 _FIRST_KEY: Final = -(1 << 62)
 """Below the keys of all connections, because a client may use several connections."""
 
+_SETTINGS_FACTOR: Final = 3
+"""Settings take three times the bytes of their message."""
+_SESSION_SIZE: Final = 2_048
 _RESULTS: Final = {
     PublicCode.OK: ConsumeResult.SUCCESS,
     PublicCode.FAILED_TO_CONSUME_MESSAGE: ConsumeResult.LATER,
@@ -44,11 +47,24 @@ _RESULTS: Final = {
 }
 
 
+@dataclass(slots=True)
+class _Held:
+    """What the broker keeps for all clients."""
+
+    size: int = 0
+
+
 @dataclass(eq=False, slots=True)
 class Session:
     peer: Peer
     settings: Any
     seen_at: float
+    limits: PublicLimits
+    held: _Held
+    weight: int = 0
+    """The memory of the settings."""
+    unread_size: int = 0
+    """Bytes of the commands to write."""
     commands: asyncio.Queue[Any] | None = None
     """The commands to write to its stream, None to end it; None if no stream is open."""
     asked: dict[str, tuple[Request[Reply], Answered]] = field(default_factory=dict)
@@ -62,10 +78,28 @@ class Session:
         """Send a command over the stream, which ends if the client does not read."""
         if self.commands is None:
             return
+        size = command.ByteSize()
+        is_full = self.unread_size and self.unread_size + size > self.limits.commands_size_max
+        if is_full or self.held.size + size > self.limits.held_size_max:
+            self.hang_up()
+            return
         try:
             self.commands.put_nowait(command)
         except asyncio.QueueFull:
             self.hang_up()
+            return
+        self._hold(size)
+
+    async def next_command(self, commands: asyncio.Queue[Any]) -> Any:
+        """The next command to write to a stream; None ends it."""
+        command = await commands.get()
+        if command is not None:
+            self._hold(-command.ByteSize())
+        return command
+
+    def _hold(self, size: int) -> None:
+        self.unread_size += size
+        self.held.size += size
 
     def hang_up(self) -> None:
         """End the stream; a client that still runs opens another one."""
@@ -73,6 +107,7 @@ class Session:
             return
         while not self.commands.empty():
             self.commands.get_nowait()
+        self._hold(-self.unread_size)
         self.commands.put_nowait(None)
 
 
@@ -92,35 +127,45 @@ class Sessions:
         self._expiry_seconds = expiry_seconds
         self._time = time
         self._sessions: dict[str, Session] = {}
+        self._held = _Held()
         self._keys = itertools.count(_FIRST_KEY)
         self._nonces = itertools.count(1)
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def find(self, client_id: str) -> Session | None:
+    def find(self, key: str) -> Session | None:
         """The client's session; the call counts as a sign of life."""
-        session = self._sessions.get(client_id)
+        session = self._sessions.get(key)
         if session is not None:
             session.seen_at = self._time()
         return session
 
-    def is_online(self, client_id: str) -> bool:
+    def is_online(self, key: str) -> bool:
         """True while a client's stream is open."""
-        session = self._sessions.get(client_id)
+        session = self._sessions.get(key)
         return session is not None and session.commands is not None
 
-    def put(self, client_id: str, peer: Peer, settings: Any) -> Session:
+    def put(self, key: str, peer: Peer, settings: Any) -> Session:
         """Store a client's settings. Raises PublicRefusal if there are too many clients."""
-        session = self.find(client_id)
+        session = self.find(key)
+        weight = _SESSION_SIZE + _SETTINGS_FACTOR * settings.ByteSize()
+        grown = weight - (session.weight if session is not None else 0)
+        if self._held.size + grown > self._limits.held_size_max:
+            self._expire()
+            if self._held.size + grown > self._limits.held_size_max:
+                raise PublicRefusal(PublicCode.TOO_MANY_REQUESTS, "clients take too much memory")
         if session is None:
             self._expire()
             if len(self._sessions) >= self._limits.sessions_max:
                 raise PublicRefusal(PublicCode.TOO_MANY_REQUESTS, "too many clients are connected")
-            own = Peer(next(self._keys), peer.host, peer.port, peer.local_host)
-            session = Session(own, settings, self._time())
-            self._sessions[client_id] = session
+            own = replace(peer, key=next(self._keys))
+            session = Session(own, settings, self._time(), self._limits, self._held)
+            self._sessions[key] = session
+        session.peer = replace(session.peer, sender=peer.sender)
         session.settings = settings
+        self._held.size += weight - session.weight
+        session.weight = weight
         return session
 
     def begin_stream(self, session: Session) -> asyncio.Queue[Any]:
@@ -141,16 +186,18 @@ class Sessions:
         """Close a stream; unless a newer one is open, the client takes no more requests."""
         if session.commands is not commands:
             return
+        session.hang_up()
         session.commands = None
         self._shell.forget_peer(session.peer)
         asked, session.asked = session.asked, {}
         for _, answered in asked.values():
             answered(None)
 
-    def remove(self, client_id: str) -> None:
-        session = self._sessions.pop(client_id, None)
+    def remove(self, key: str) -> None:
+        session = self._sessions.pop(key, None)
         if session is not None:
             session.hang_up()
+            self._held.size -= session.weight
             self._shell.forget_peer(session.peer)
 
     def hang_up_all(self) -> None:
@@ -192,9 +239,10 @@ class Sessions:
 
     def _expire(self) -> None:
         oldest = self._time() - self._expiry_seconds
-        for client_id, session in list(self._sessions.items()):
+        for key, session in list(self._sessions.items()):
             if session.commands is None and session.seen_at < oldest:
-                del self._sessions[client_id]
+                self._held.size -= session.weight
+                del self._sessions[key]
 
 
 def _command_of(request: Request[Reply], nonce: str) -> Any | None:

@@ -12,39 +12,41 @@ import asyncio
 import enum
 import itertools
 import logging
+import mmap
 import socket
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.engine.core.outcomes import Peer
+from rocketmq_broker.peer_log import PeerLog
 from rocketmq_broker.security.guard import Guard
 from rocketmq_broker.security.tls_files import TlsFiles
 from rocketmq_broker.servers.shell.member_calls import Answered
 from rocketmq_broker.servers.shell.shell import EngineShell
+from rocketmq_broker.servers.sockets.descriptors import Room
 from rocketmq_broker.servers.sockets.listener import Listener, ProtocolSniffer, hand_over, peer_text
 from rocketmq_broker.servers.sockets.output import Output
 from rocketmq_broker.servers.sockets.tls_layer import TlsLayer
+from rocketmq_broker.servers.sockets.unfinished_frames import UnfinishedFrames
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error
+from rocketmq_wire.limits import UNFINISHED_SIZE_MAX
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.headers import Header
 from rocketmq_wire.remoting.session import ReceivedRequest, ServerSession
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import NotifyMembersChanged
 
-_LOG = logging.getLogger(__name__)
+_PEERS = PeerLog(logging.getLogger(__name__))
 
 # Large enough that a reply of megabytes needs few wake-ups of the loop.
 _SEND_BUFFER_SIZE: Final = 1024 * 1024
 _IDLE_CHECKS: Final = 4
-
-
-def _allocate(size: int) -> memoryview:
-    # A bytearray would be filled with zeros first.
-    return np.empty(size, np.uint8).data
 
 
 class Role(enum.Enum):
@@ -68,8 +70,12 @@ class RemotingServer:
         role: Role = Role.BOTH,
         tls_files: TlsFiles | None = None,
         guard: Guard | None = None,
+        *,
+        room: Room,
     ) -> None:
         """Without `tls_files` only plaintext is served; without `guard` everything is allowed."""
+        self.room = room
+        self.unfinished = UnfinishedFrames(UNFINISHED_SIZE_MAX)
         self.shell = shell
         self.config = config
         self.role = role
@@ -82,7 +88,7 @@ class RemotingServer:
         self._idle_task: asyncio.Task[None] | None = None
 
     def listen(self, bound: socket.socket) -> None:
-        self._listener = Listener(bound, self._protocol)
+        self._listener = Listener(bound, self._protocol, self.room)
         self._idle_task = asyncio.get_running_loop().create_task(self._close_idle())
 
     def _protocol(self) -> asyncio.BaseProtocol:
@@ -145,12 +151,16 @@ class Connection(asyncio.BufferedProtocol):
         self._config = server.config
         self._session = ServerSession(
             frame_size_max=self._config.frame_bytes_max,
-            allocate=_allocate,
+            allocate=self._allocate,
             check=None if server.guard is None else self._check,
         )
         self._in_flight = 0
         self._asked: dict[int, Answered] = {}
         """The callback of each request to this client, by the request's number."""
+        self._has_room = False
+        """True while a large frame is unfinished."""
+        self._waits_for_room = False
+        self._is_silent = True
         self._is_reading = True
         self._is_working = False
         self._is_closed = False
@@ -170,11 +180,6 @@ class Connection(asyncio.BufferedProtocol):
         # Asyncio sets this only for sockets with a given protocol number, and the bound one has
         # none. Without it, a second small reply waits 40 ms until the first one is acknowledged.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self._server.connections) >= self._config.connections_max:
-            _LOG.warning("peer=%s refused: too many connections", peer_text(transport))
-            self._is_closed = True
-            transport.abort()
-            return
         self._server.connections.add(self)
         self._shell.listen(
             self.peer,
@@ -190,12 +195,19 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._active_at = self._loop.time()
         self._session.received(nbytes)
+        if self._has_room and not self._session.is_in_large_frame:
+            self._has_room = False
+            self._server.unfinished.give_back(self)
         self._work()
 
     def pause_writing(self) -> None:
         self._output.pause()
 
     def resume_writing(self) -> None:
+        # Asyncio reports a lost connection twice if a write fails within this call.
+        self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
         self._active_at = self._loop.time()
         self._output.resume()
         self._catch_up()
@@ -204,6 +216,8 @@ class Connection(asyncio.BufferedProtocol):
         del error
         self._is_closed = True
         self._output.clear()
+        self._session.close()
+        self._server.unfinished.give_back(self)
         self._server.connections.discard(self)
         self._shell.forget_peer(self.peer)
         asked, self._asked = self._asked, {}
@@ -217,12 +231,19 @@ class Connection(asyncio.BufferedProtocol):
         return self._active_at < time and not self._in_flight
 
     def close(self) -> None:
-        """Close once everything written is sent."""
-        self._output.release()
-        self._transport.close()
+        """Close once everything written is sent; later requests and replies are dropped."""
+        self._is_closed = True
+        self._transport.pause_reading()
+        self._output.close()
 
     def abort(self) -> None:
         self._transport.abort()
+
+    def read_on(self) -> None:
+        """There is room for the frame that has arrived in part."""
+        self._waits_for_room = False
+        self._active_at = self._loop.time()
+        self._catch_up()
 
     # --- requests and answers -----------------------------------------------------------------
 
@@ -253,7 +274,8 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 self._submit(received)
         except ProtocolError as error:
-            _LOG.warning("peer=%s closed: %s", peer_text(self._transport), error)
+            peer = peer_text(self._transport)
+            _PEERS.warning(self.peer.host, "peer=%s closed: %s", peer, error)
             self._output.release()
             self._is_closed = True
             self._transport.abort()
@@ -261,11 +283,25 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._is_working = False
             self._output.release()
-        self._read_if(not self._is_at_limit)
+        self._read_if(not self._is_at_limit and not self._waits_for_room)
 
-    def _check(self, header: Header, body: Buffer, request: Request[Reply]) -> None:
-        assert self._server.guard is not None
-        self._server.guard.check_request(self.peer.host, header, body, request)
+    def _allocate(self, size: int) -> memoryview:
+        self._has_room = True
+        self._waits_for_room = not self._server.unfinished.take(self, size)
+        if self._waits_for_room:
+            # Takes memory as the bytes arrive, and none that was freed and could be used first.
+            return memoryview(mmap.mmap(-1, size))
+        # A bytearray would be filled with zeros first.
+        return np.empty(size, np.uint8).data
+
+    def _check(self, header: Header, body: Buffer) -> Callable[[Request[Reply]], None]:
+        guard = self._server.guard
+        assert guard is not None
+        sender = guard.identify_request(self.peer.host, header, body)
+        if sender != self.peer.sender:
+            # The request is submitted before the next one is checked.
+            self.peer = replace(self.peer, sender=sender)
+        return partial(guard.check_right, sender)
 
     def _submit(self, received: ReceivedRequest) -> None:
         request, role = received.request, self._server.role
@@ -275,6 +311,9 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(request, BrokerError):
             self._output.write(self._session.answer(received, request))
             return
+        if self._is_silent:
+            self._is_silent = False
+            self._server.room.heard(self._transport.get_extra_info("socket").fileno())
         self._in_flight += 1
 
         def done(result: Reply | RocketMQError) -> None:

@@ -31,7 +31,7 @@ _BUSY_SIZE_PER_SECOND: Final = 10 * 1024 * 1024
 
 
 async def repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-    """Do some work periodically; its failures are logged."""
+    """Do some work periodically. A failure is logged, and the work is done again."""
     pause = seconds
     while True:
         await asyncio.sleep(pause)
@@ -43,6 +43,9 @@ async def repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
             if not isinstance(error, BrokerError):
                 # A failing disk gets a pause.
                 pause = max(seconds, _AFTER_FAILURE_SECONDS)
+        except Exception:  # noqa: BLE001 - the outermost frame of work that must not end
+            _LOG.exception("background work failed")
+            pause = max(seconds, _AFTER_FAILURE_SECONDS)
 
 
 class Housekeeping:

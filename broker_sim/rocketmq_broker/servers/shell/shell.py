@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar, cast
 
+from rocketmq_broker import peer_log
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import (
@@ -28,6 +28,7 @@ from rocketmq_broker.engine.core.outcomes import (
     Peer,
 )
 from rocketmq_broker.engine.engine import Engine
+from rocketmq_broker.servers.shell.clock import BrokerClock
 from rocketmq_broker.servers.shell.group_commit import GroupCommit
 from rocketmq_broker.servers.shell.held_requests import Done, GiveUp, Held, HeldPulls, PopWaiters
 from rocketmq_broker.servers.shell.housekeeping import Housekeeping, repeat
@@ -55,6 +56,7 @@ R = TypeVar("R", bound=Reply)
 _LOG = logging.getLogger(__name__)
 _SENDS: Final = (*(SendMessage, SendBatch, SendRecords, SendBack), *(EndTransaction, RecallMessage))
 _WRITES: Final = (*_SENDS, ChangeInvisibleTime)
+_WRITE_NAMES: Final = frozenset(request.__name__ for request in _WRITES)
 _GATHERED: Final = (SendBatch, SendRecords)
 _TOPIC_CHANGES: Final = (CreateTopic, DeleteTopic)
 _MEMBER_CHANGES: Final = (Heartbeat, UnregisterClient)
@@ -69,10 +71,6 @@ _GATHERED_SIZE_MAX: Final = 1024 * 1024
 One pass over 4,000 messages costs a third less per message than over 1,000, and a tenth of the cost
 over 32.
 """
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class _Send(NamedTuple):
@@ -97,6 +95,8 @@ def _refusal_of(error: Exception, what: str) -> BrokerError:
         return broker_error(ResponseCode.SYSTEM_ERROR, str(error))
     if isinstance(error, StorageError):
         _LOG.error("request=%s: %s", what, error)
+        if what not in _WRITE_NAMES:
+            return refusals.disk_refused(str(error))
         # If a block crosses the end of a file, its first part may be stored.
         return refusals.outcome_unknown(str(error))
     _LOG.error("request=%s failed", what, exc_info=error)
@@ -111,8 +111,11 @@ class _Client(NamedTuple):
 class EngineShell:
     """Passes requests to the engine for the servers, and waits where an outcome needs it."""
 
-    def __init__(self, engine: Engine, store: Store, config: BrokerConfig) -> None:
+    def __init__(
+        self, engine: Engine, store: Store, config: BrokerConfig, clock: BrokerClock | None = None
+    ) -> None:
         self.engine = engine
+        self._now_ms = (clock or BrokerClock()).now_ms
         self.store = store
         self.config = config
         self._held = HeldPulls(count_max=config.held_pulls_max)
@@ -121,7 +124,7 @@ class EngineShell:
         self._gathered_size = 0
         self._clients: dict[int, _Client] = {}
         self._member_calls = MemberCalls()
-        self._pop_waiters = PopWaiters(engine.pops, self._carry_out, now_ms)
+        self._pop_waiters = PopWaiters(engine.pops, self._carry_out, self._now_ms)
         self._ended: str | None = None
         """The reason why sends are refused until a restart."""
         self._unpublished: str | None = None
@@ -129,6 +132,10 @@ class EngineShell:
         self._waits_for_sync = config.flush == "sync"
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
+
+    def now_ms(self) -> int:
+        """The time by the broker's clock, in milliseconds since 1970."""
+        return self._now_ms()
 
     async def start(self) -> None:
         """Start the periodic work on the running loop."""
@@ -143,6 +150,7 @@ class EngineShell:
             (_DELIVERY_SECONDS, self._turn_pops),
             (_CHECKS_SECONDS, self._check_transactions),
             (_PUBLISH_AGAIN_SECONDS, self._publish_again),
+            (peer_log.INTERVAL_SECONDS / 4, self._report_peers),
         ]
         if self.config.flush == "async":
             ticks.append((self.config.flush_interval_ms / 1_000, self._sync))
@@ -168,7 +176,7 @@ class EngineShell:
             # disk fails, closing the store raises the error.
             with contextlib.suppress(StorageError, BrokerError):
                 self.store.sync()
-                self.engine.pops.revival.write_all(now_ms())
+                self.engine.pops.revival.write_all(self._now_ms())
                 self.store.sync()
             await self._housekeeping.flush()
         finally:
@@ -198,7 +206,7 @@ class EngineShell:
 
     def _do(self, request: Request[Reply], peer: Peer, done: Done) -> GiveUp | None:
         try:
-            outcome = self.engine.handle(request, peer, now_ms())
+            outcome = self.engine.handle(request, peer, self._now_ms())
         except Exception as error:  # noqa: BLE001 - a request's outermost frame: RocketMQ answers 1
             done(_refusal_of(error, type(request).__name__))
             return None
@@ -332,7 +340,7 @@ class EngineShell:
         if len(sends) > 1:
             try:
                 outcomes = self.engine.handle_joined(
-                    [(send.request, send.peer) for send in sends], now_ms()
+                    [(send.request, send.peer) for send in sends], self._now_ms()
                 )
             except BrokerError:
                 # Nothing was stored. Sent one by one, only the wrong ones are refused.
@@ -354,7 +362,7 @@ class EngineShell:
         if self._is_stopping or self._held.is_full:
             self._resume(pull, is_final=True)
             return
-        delay = (pull.hold.expires_at_ms - now_ms()) / 1_000
+        delay = (pull.hold.expires_at_ms - self._now_ms()) / 1_000
         pull.timer = self._loop.call_later(max(delay, 0.0), self._expire_pull, pull)
         self._held.add(pull)
 
@@ -364,7 +372,7 @@ class EngineShell:
 
     def _resume(self, pull: Held[Hold], *, is_final: bool) -> None:
         try:
-            outcome: Outcome = self.engine.resume(pull.hold, now_ms(), is_final=is_final)
+            outcome: Outcome = self.engine.resume(pull.hold, self._now_ms(), is_final=is_final)
         except RocketMQError as error:
             pull.done(_refusal_of(error, "PullMessages"))
             return
@@ -434,9 +442,9 @@ class EngineShell:
             self._commit.order(self.store.appended_end)
 
     async def _deliver_delayed(self) -> None:
-        while self._no_writes is None and self.engine.deliver_delayed(now_ms()):
+        while self._no_writes is None and self.engine.deliver_delayed(self._now_ms()):
             self._on_grown()
-            if not self.engine.timers.is_due(now_ms()):
+            if not self.engine.timers.is_due(self._now_ms()):
                 return
             # More is due than one step delivers: other tasks run in between.
             await asyncio.sleep(0)
@@ -444,7 +452,7 @@ class EngineShell:
     async def _check_transactions(self) -> None:
         if self._no_writes is not None:
             return
-        checks, has_grown = self.engine.transactions.take_checks(now_ms())
+        checks, has_grown = self.engine.transactions.take_checks(self._now_ms())
         if has_grown:
             self._on_grown()
         for check in checks:
@@ -463,10 +471,13 @@ class EngineShell:
         if self._pop_waiters.turn(can_write=self._no_writes is None):
             self._on_grown()
 
+    async def _report_peers(self) -> None:
+        peer_log.report_all()
+
     async def _publish_again(self) -> None:
         if self._unpublished is not None:
             self._wake(self._publish() or ())
 
     async def _expire(self) -> None:
-        self.engine.expire_clients(now_ms())
+        self.engine.expire_clients(self._now_ms())
         self._notify_members()

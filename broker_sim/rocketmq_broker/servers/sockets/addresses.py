@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import random
 import socket
 from contextlib import suppress
@@ -90,6 +91,14 @@ def advertised_host(config: BrokerConfig) -> str:
     if config.advertised_host:
         return config.advertised_host
     return "" if config.host in WILDCARDS else config.host
+
+
+def is_loopback(host: str) -> bool:
+    """True if only this machine reaches the host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def host_and_port(host: str, port: int) -> str:

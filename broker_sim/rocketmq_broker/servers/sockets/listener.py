@@ -14,14 +14,20 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from rocketmq_broker.peer_log import PeerLog
+from rocketmq_broker.servers.sockets.descriptors import Room
+
 _BACKLOG: Final = 512
 _ACCEPTED_AT_ONCE_MAX: Final = 64
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NO_ROOM_PAUSE_SECONDS: Final = 1.0
 _LOG = logging.getLogger(__name__)
+_PEERS = PeerLog(_LOG)
 _GREETING: Final = 0x16
 _FRONT_WAIT_SECONDS: Final = 120.0
 INNER_HOST: Final = "127.0.0.1"
+_RELAY_WEIGHT: Final = 3
+"""A relayed connection has a socket for the client, and two between the relay and gRPC."""
 
 Begin = Callable[[asyncio.Transport, bytes], None]
 """Takes over a connection, with the bytes received so far."""
@@ -36,8 +42,19 @@ class Abortable(Protocol):
 class Listener:
     """Gives each accepted connection a protocol of its own."""
 
-    def __init__(self, bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Take over the socket and accept at once, on the running loop."""
+    def __init__(
+        self,
+        bound: socket.socket,
+        make: Callable[[], asyncio.BaseProtocol],
+        room: Room,
+        weight: int = 1,
+    ) -> None:
+        """Take over the socket and accept at once, on the running loop.
+
+        `weight` is the number of descriptors that a connection takes.
+        """
+        self._room = room
+        self._weight = weight
         self._socket = bound
         self._make = make
         self._loop = asyncio.get_running_loop()
@@ -70,21 +87,26 @@ class Listener:
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE_MAX):
             try:
-                accepted, _ = self._socket.accept()
+                accepted, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 if error.errno not in _NO_ROOM:
                     raise
-                _LOG.error("no connection can be taken for a moment: %s", error.strerror)
+                _PEERS.warning("", "no connection can be taken for a moment: %s", error.strerror)
                 self._loop.remove_reader(self._socket.fileno())
                 self._pause = self._loop.call_later(_NO_ROOM_PAUSE_SECONDS, self._resume)
                 return
             if _is_gone(accepted):
                 accepted.close()
                 continue
-            accepted.setblocking(False)
-            task = self._loop.create_task(self._begin(accepted))
+            admitted = self._room.admit(accepted, self._weight)
+            if admitted is None:
+                text = "peer=%s:%d refused: too many connections"
+                _PEERS.warning(address[0], text, *address[:2])
+                continue
+            admitted.setblocking(False)
+            task = self._loop.create_task(self._begin(admitted))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -141,7 +163,9 @@ class ProtocolSniffer(asyncio.Protocol):
         elif self._on_plain is not None:
             self._on_plain(self._transport, data)
         else:
-            _LOG.warning("peer=%s refused: it does not speak TLS", peer_text(self._transport))
+            peer = peer_text(self._transport)
+            host = peer.rpartition(":")[0]
+            _PEERS.warning(host, "peer=%s refused: it does not speak TLS", peer)
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -177,8 +201,9 @@ class GrpcFront:
     relayed connection by the relay's port.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, room: Room) -> None:
         """Bind the port at once, before the inner ports are chosen. Raises OSError."""
+        self._room = room
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._bound = socket.create_server((host, port), family=family)
         self.port: int = self._bound.getsockname()[1]
@@ -191,7 +216,9 @@ class GrpcFront:
         self._listener: Listener | None = None
 
     def begin(self, *, plain_port: int, tls_port: int) -> None:
-        self._listener = Listener(self._bound, lambda: self._sniffer(plain_port, tls_port))
+        self._listener = Listener(
+            self._bound, lambda: self._sniffer(plain_port, tls_port), self._room, _RELAY_WEIGHT
+        )
 
     def stop_listening(self) -> None:
         if self._listener is not None:
@@ -223,6 +250,8 @@ class GrpcFront:
         )
 
     def _begin(self, transport: asyncio.Transport, data: bytes, port: int) -> None:
+        # From here on gRPC ends the connections that send nothing.
+        self._room.heard(transport.get_extra_info("socket").fileno())
         transport.pause_reading()
         self._waiting.add(transport)
         task = asyncio.get_running_loop().create_task(self._connect(transport, data, port))

@@ -44,6 +44,8 @@ class Output:
         self._small_size = 0
         self.is_holding = False
         """True if small writes wait for `release`."""
+        self._is_ending = False
+        """True if the transport is to be closed once everything is sent."""
         self._descriptor: int | None = None
         if not isinstance(transport, TlsLayer):
             self._descriptor = transport.get_extra_info("socket").fileno()
@@ -73,6 +75,12 @@ class Output:
         self.is_holding = False
         self._send_small()
 
+    def close(self) -> None:
+        """Close the transport once everything written is sent."""
+        self.release()
+        self._is_ending = True
+        self._send()
+
     def _send_small(self) -> None:
         if not self._small:
             return
@@ -80,7 +88,7 @@ class Output:
         self._small, self._small_size = [], 0
         if self._waiting or self._is_paused:
             self._queue([memoryview(joined)])
-        else:
+        elif not self._transport.is_closing():
             # May call pause().
             self._transport.write(joined)
 
@@ -107,8 +115,12 @@ class Output:
     def _send(self) -> None:
         waiting = self._waiting
         while waiting and not self._is_paused:
+            if self._transport.is_closing():
+                # The connection is broken: the transport would log each write to it.
+                self.clear()
+                return
             piece_size = _PIECE_SIZE
-            if self._descriptor is not None and not self._transport.is_closing():
+            if self._descriptor is not None:
                 if self._send_directly(self._descriptor):
                     continue
                 piece_size = _WAITING_SIZE
@@ -116,6 +128,8 @@ class Output:
             self.size -= len(piece)
             # May call pause().
             self._transport.write(piece)
+        if self._is_ending and not waiting:
+            self._transport.close()
 
     def _send_directly(self, descriptor: int) -> bool:
         """Send as much as the socket takes; True if it took everything passed to it."""

@@ -14,9 +14,10 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from rocketmq_broker.peer_log import PeerLog
 from rocketmq_wire.model import Buffer
 
-_LOG = logging.getLogger(__name__)
+_PEERS = PeerLog(logging.getLogger(__name__))
 _BUFFER_SIZE: Final = 256 * 1024
 _HANDSHAKE_SECONDS_MAX: Final = 10.0
 
@@ -43,6 +44,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._transport = transport
         self._make_protocol = make_protocol
         self._peer = peer
+        self._host = peer.rpartition(":")[0]
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
@@ -169,13 +171,13 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._transport.write(self._outgoing.read())
 
     def _refuse(self, error: ssl.SSLError) -> None:
-        _LOG.warning("peer=%s closed: TLS failed: %s", self._peer, error.reason or error)
+        text = "peer=%s closed: TLS failed: %s"
+        _PEERS.warning(self._host, text, self._peer, error.reason or error)
         # Sends the alert, which gives the client the reason.
         self._send()
         self._transport.close()
 
     def _give_up(self) -> None:
-        _LOG.warning(
-            "peer=%s closed: no TLS handshake within %d s", self._peer, _HANDSHAKE_SECONDS_MAX
-        )
+        text = "peer=%s closed: no TLS handshake within %d s"
+        _PEERS.warning(self._host, text, self._peer, _HANDSHAKE_SECONDS_MAX)
         self._transport.abort()

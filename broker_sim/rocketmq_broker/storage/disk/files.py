@@ -8,15 +8,17 @@ of its directory. `MemoryFiles` stands in for a disk.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
 import shutil
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from rocketmq_broker.storage.errors import (
     DataDirectoryError,
@@ -36,6 +38,14 @@ crc32 = cast("Callable[[Buffer, int], int]", _crc32)
 """`crc32(data, start)` continues the CRC-32 `start` over `data`."""
 _CAPACITY_MIN: Final = mmap.PAGESIZE
 """A file in memory starts with this capacity and doubles it: small files stay small."""
+_NAME_SIZE_MAX: Final = 255
+# Other users of the machine would read every message, whatever the accounts.
+_FILE_MODE: Final = 0o600
+_DIRECTORY_MODE: Final = 0o700
+"""Bytes of one part of a name, on all usual file systems."""
+T = TypeVar("T")
+_SPARE_MAX: Final = 64
+"""Descriptors that are held back: more than a checkpoint and the next files of a log need."""
 _WRITE_SIZE_MAX: Final = 256 * 1024
 """Most bytes of one `pwrite` call. From 6.16 on Linux caches the bytes of one call in pieces of up
 to 2 MiB. A virtual machine has returned pieces of that size to its host, so a message of 1 KB then
@@ -145,10 +155,45 @@ def _storage_errors(name: str, position: int = 0) -> Iterator[None]:
         raise _storage_error(name, position, error) from error
 
 
+class _Descriptors:
+    """Gives files a descriptor also if the process has none left: some are held back for them."""
+
+    def __init__(self, spare_max: int) -> None:
+        self._spare_max = spare_max
+        self._spare: list[int] = []
+        self._hold()
+        # A store closes its files one by one, and never the folder of all.
+        weakref.finalize(self, _close_all, self._spare)
+
+    def take(self, make: Callable[[], T]) -> T:
+        """What `make` returns, which takes a descriptor. Raises OSError."""
+        while True:
+            try:
+                made = make()
+            except OSError as error:
+                if error.errno != errno.EMFILE or not self._spare:
+                    raise
+                os.close(self._spare.pop())
+                continue
+            self._hold()
+            return made
+
+    def _hold(self) -> None:
+        with suppress(OSError):
+            while len(self._spare) < self._spare_max:
+                self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def _close_all(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
+
+
 class OsFile:
-    def __init__(self, name: str, descriptor: int) -> None:
+    def __init__(self, name: str, descriptor: int, descriptors: _Descriptors) -> None:
         self._name = name
         self._descriptor = descriptor
+        self._descriptors = descriptors
 
     def pread(self, size: int, position: int) -> bytes:
         try:
@@ -187,7 +232,10 @@ class OsFile:
 
     def map(self, size: int) -> memoryview:
         try:
-            mapped = mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ)
+            # A map has a descriptor of its own.
+            mapped = self._descriptors.take(
+                lambda: mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ)
+            )
         except (OSError, ValueError) as error:
             raise StorageError(self._name, 0, f"cannot map {size} bytes: {error}") from error
         return memoryview(mapped)
@@ -227,12 +275,27 @@ def names_in_directory(name: str) -> list[str]:
     return sorted(os.listdir(root)) if existing == root else []
 
 
+def _checked(name: str) -> str:
+    """A name that stays below the root and that the file system takes. Raises StorageError.
+
+    Topics give files their names, so this is the last gate between a client and the disk.
+    """
+    parts = name.split("/")
+    if name and any(part in ("", ".", "..") for part in parts):
+        raise StorageError(name[:80], 0, "the name leaves the data directory")
+    if "\0" in name or any(len(os.fsencode(part)) > _NAME_SIZE_MAX for part in parts):
+        raise StorageError(name[:80], 0, "the file system takes no such name")
+    return name
+
+
 class OsFiles:
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, spare: bool = False) -> None:
+        """`spare` holds descriptors back, for a process that may run out of them."""
         self._root = Path(root)
+        self._descriptors = _Descriptors(_SPARE_MAX if spare else 0)
         try:
             created = [path for path in (self._root, *self._root.parents) if not path.exists()]
-            self._root.mkdir(parents=True, exist_ok=True)
+            self._root.mkdir(_DIRECTORY_MODE, parents=True, exist_ok=True)
             for path in created:
                 _sync_directory(path.parent)
         except OSError as error:
@@ -240,38 +303,42 @@ class OsFiles:
             raise DataDirectoryError(str(self._root.absolute()), reason) from error
 
     def open(self, name: str, *, create: bool = False) -> File:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
         with _storage_errors(name):
-            return OsFile(name, os.open(self._root / name, flags, 0o644))
+            return OsFile(name, self._open(name, flags), self._descriptors)
 
     def names(self, directory: str) -> list[str]:
         with _storage_errors(directory), suppress(FileNotFoundError):
-            return sorted(os.listdir(self._root / directory))
+            return sorted(os.listdir(self._path(directory)))
         return []
 
     def make_directory(self, name: str) -> None:
         with _storage_errors(name):
-            (self._root / name).mkdir(exist_ok=True)
+            self._path(name).mkdir(_DIRECTORY_MODE, exist_ok=True)
 
     def remove_directory(self, name: str) -> None:
         with _storage_errors(name), suppress(FileNotFoundError):
-            (self._root / name).rmdir()
+            self._path(name).rmdir()
 
     def rename(self, old: str, new: str) -> None:
         with _storage_errors(old):
-            os.replace(self._root / old, self._root / new)
+            os.replace(self._path(old), self._path(new))
 
     def unlink(self, name: str) -> None:
         with _storage_errors(name):
-            (self._root / name).unlink(missing_ok=True)
+            self._path(name).unlink(missing_ok=True)
 
     def sync_directory(self, name: str) -> None:
         with _storage_errors(name):
-            _sync_directory(self._root / name)
+            descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def lock(self, name: str) -> File:
         with _storage_errors(name):
-            descriptor = os.open(self._root / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = self._open(name, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Java takes the other kind of lock, and the two kinds do not exclude each other.
@@ -280,7 +347,14 @@ class OsFiles:
             os.close(descriptor)
             used = f"the data directory {self._root.absolute()} is in use"
             raise StoreLockedError(name, 0, used) from error
-        return OsFile(name, descriptor)
+        return OsFile(name, descriptor, self._descriptors)
+
+    def _open(self, name: str, flags: int) -> int:
+        path = self._path(name)
+        return self._descriptors.take(lambda: os.open(path, flags | os.O_CLOEXEC, _FILE_MODE))
+
+    def _path(self, name: str) -> Path:
+        return self._root / _checked(name)
 
     def disk_used_ratio(self) -> float:
         use = shutil.disk_usage(self._root)

@@ -7,6 +7,7 @@ the file; so a record may take at most `segment_size - 8` bytes, as in RocketMQ.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -54,8 +55,14 @@ class Segment:
         file = files.open(self.name, create=create)
         # A crash may have left the file shorter; the rest was never written.
         if file.size() != size:
-            file.resize(size)
+            try:
+                file.resize(size)
+            except StorageError:
+                file.close()
+                raise
         self._file: File | None = file
+        self._is_unclear = False
+        """True if a refused write may have left bytes behind the log's end."""
         self.view = file.map(size)
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self.view, np.uint8)
 
@@ -64,7 +71,23 @@ class Segment:
         return self.start + self.size
 
     def write(self, data: Buffer, position: int) -> None:
-        self._open().pwrite(data, position - self.start)
+        """Write at the log's end.
+
+        If the disk refuses, a part may have been written. A whole record of that part could later
+        begin where a shorter record ends, and recovery would keep it: so it is cleared, at the
+        latest by the next write.
+        """
+        file = self._open()
+        if self._is_unclear:
+            self.clear_from(position)
+        self._is_unclear = True
+        try:
+            file.pwrite(data, position - self.start)
+        except StorageError:
+            with suppress(StorageError):
+                self.clear_from(position)
+            raise
+        self._is_unclear = False
 
     def sync(self) -> None:
         """Return once everything written to this segment is on the disk."""
@@ -84,6 +107,7 @@ class Segment:
         file = self._open()
         file.resize(position - self.start)
         file.resize(self.size)
+        self._is_unclear = False
 
     def close(self) -> None:
         """Close the file handle; the map and all views of it stay readable."""
@@ -123,13 +147,7 @@ class CommitLog:
         segment = self._segments.get(self._base(self.end))
         if segment is None:
             segment = self._create(self.end)
-        try:
-            segment.write(data, self.end)
-        except StorageError:
-            # A part may have been written. A whole record of this refused send could later begin
-            # where a shorter record ends, and recovery would keep it.
-            segment.clear_from(self.end)
-            raise
+        segment.write(data, self.end)
         self.end += memoryview(data).nbytes
 
     def roll(self) -> None:

@@ -56,6 +56,10 @@ class Scanned:
     queues: tuple[QueueRows, ...]
     """Without records of deleted topics and blank records."""
     newest_ms: int
+    dead_ends: Mapping[tuple[str, int], int]
+    """The end of each queue's records of a deleted topic."""
+    dead_count: int
+    """Number of records of deleted topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,8 @@ def columns_of(layout: Layout, base: int, dead_before: Mapping[str, int]) -> Sca
     """The columns of sound records that consume queues need."""
     positions = layout.starts + base
     properties = PropertyScan(layout.data, layout.text_start, layout.text_end)
-    queues = tuple(_by_queue(layout, positions, dead_before))
+    dead: dict[tuple[str, int], Positions] = {}
+    queues = tuple(_by_queue(layout, positions, dead_before, dead))
     tag_hashes, store_ms = _tag_hashes(properties), layout.int64(STORE_MS_AT)
     for part in queues:
         if part.topic == SCHEDULE_TOPIC:
@@ -138,6 +143,8 @@ def columns_of(layout: Layout, base: int, dead_before: Mapping[str, int]) -> Sca
         tag_hashes=tag_hashes,
         queues=queues,
         newest_ms=int(store_ms.max(initial=0)),
+        dead_ends={key: int(offsets[-1]) + 1 for key, offsets in dead.items()},
+        dead_count=sum(map(len, dead.values())),
     )
 
 
@@ -201,8 +208,12 @@ def chain_of(data: Bytes, position: int = 0, count_max: int | None = None) -> Ch
 
 
 def _by_queue(
-    layout: Layout, positions: Positions, dead_before: Mapping[str, int]
+    layout: Layout,
+    positions: Positions,
+    dead_before: Mapping[str, int],
+    dead: dict[tuple[str, int], Positions],
 ) -> Iterator[QueueRows]:
+    """The living records by queue; `dead` gets the offsets of dead ones."""
     topics, codes = topics_of(layout)
     queue_indexes = layout.int32(QUEUE_AT).astype(np.int64)
     offsets = layout.int64(QUEUE_OFFSET_AT)
@@ -217,7 +228,9 @@ def _by_queue(
             continue
         dead_until = dead_before.get(topic, 0)
         if positions[rows[0]] < dead_until:
-            rows = rows[positions[rows] >= dead_until]
+            is_dead = positions[rows] < dead_until
+            dead[topic, int(queue_indexes[rows[0]])] = offsets[rows[is_dead]]
+            rows = rows[~is_dead]
             if not len(rows):
                 continue
         yield QueueRows(topic, int(queue_indexes[rows[0]]), rows, offsets[rows])

@@ -3,7 +3,9 @@
     i64 log position   i32 record size   i64 tag hash, or due time     offset n is at byte 20 * n
 
 A queue's entries are kept in files of `entries_per_file` entries, named by the byte they begin at.
-They are derived from the log: written when records are published, on the disk after a checkpoint.
+They are derived from the log: written when records are published, on the disk after a checkpoint,
+which has the CRC-32 of each file's entries. After a start, a file is compared with it before an
+entry is read.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from rocketmq_broker.storage.disk.files import File, Files, join, read_file
-from rocketmq_broker.storage.errors import StorageError
+from rocketmq_broker.storage.disk.files import File, Files, crc32, join, read_file
+from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_wire.model import Bounds
 
 QUEUE_DIRECTORY: Final = "consumequeue"
@@ -183,8 +185,13 @@ class QueueIndex:
         self.is_deleted = False
         self.holes: tuple[Bounds, ...] = ()
         """Offsets whose messages a repair gave up, ascending."""
+        self.unverified: dict[str, tuple[int, int]] = {}
+        """Files not compared since the start: number of bytes and their CRC-32, by name."""
         self._files = open_files
         self._entries_per_file = entries_per_file
+        self._checksums: dict[int, int] = {}
+        """CRC-32 of the entries before `_checked_end`, by the first offset of their file."""
+        self._checked_end = 0
 
     def file_name(self, offset: int) -> str:
         first = offset - offset % self._entries_per_file
@@ -208,11 +215,59 @@ class QueueIndex:
         parts = []
         while start < end:
             count = min(end - start, self.left_in_file(start))
+            if self.unverified:
+                self.verify(self.file_name(start))
             begin = start % self._entries_per_file * ENTRY.itemsize
             data = self._files.pread(self.file_name(start), count * ENTRY.itemsize, begin)
             parts.append(np.frombuffer(data, ENTRY))
             start += count
         return join_entries(parts)
+
+    def checksums(self, start: int, end: int) -> tuple[int, ...]:
+        """CRC-32 of each file's entries, for bounds of this queue; reads what is new since then.
+
+        Only one thread may call it; entries before `end` do not change.
+        """
+        step = self._entries_per_file
+        at = max(self._checked_end, start - start % step)
+        while at < end:
+            first = at - at % step
+            count = min(first + step, end) - at
+            name, size = self.file_name(at), count * ENTRY.itemsize
+            data = self._files.pread(name, size, (at - first) * ENTRY.itemsize)
+            self._checksums[first] = crc32(data, self._checksums[first] if at > first else 0)
+            at += count
+        self._checked_end = at
+        return tuple(self._checksums[first] for first in range(start - start % step, end, step))
+
+    def expect(self, checksums: Sequence[int]) -> bool:
+        """Take the checksums that the files must have; False if they are not one for each file."""
+        step = self._entries_per_file
+        file_starts = (
+            range(self.start - self.start % step, self.end, step) if checksums else range(0)
+        )
+        if self.start < self.end and len(file_starts) != len(checksums):
+            return False
+        for first, checksum in zip(file_starts, checksums, strict=True):
+            count = min(first + step, self.end) - first
+            self.unverified[self.file_name(first)] = count * ENTRY.itemsize, checksum
+            self._checksums[first] = checksum
+        self._checked_end = self.end if checksums else self.end - self.end % step
+        return True
+
+    def verify(self, name: str) -> int:
+        """Compare a file with its checksum, once; returns the number of bytes read.
+
+        Raises DamagedStoreError: its entries are not what was written.
+        """
+        size, expected = self.unverified.get(name, (0, 0))
+        if size:
+            found = crc32(self._files.pread(name, size, 0), 0)
+            if found != expected:
+                reason = f"the entries of the first {size} bytes are not what was written"
+                raise DamagedStoreError(name, 0, reason, expected, found)
+            del self.unverified[name]
+        return size
 
     def hole_end(self, offset: int) -> int | None:
         """The end of the hole that contains an offset; None if no hole does."""

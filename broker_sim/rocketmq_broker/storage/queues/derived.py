@@ -3,7 +3,7 @@
 `derived.json` is this broker's own. The queues' files hold all records before `position`, and are
 synced; recovery reads the log from there on. With the bounds of all queues, a queue whose messages
 have all expired keeps its next offset, and recovery notices a missing file. While queues are
-rebuilt only their ends are valid.
+rebuilt only their ends are valid. Its second line is the CRC-32 of the first, in hexadecimal.
 
 `checkpoint` is RocketMQ's: the store times up to which its files are on the disk. This broker
 writes it for RocketMQ, and never reads it.
@@ -17,10 +17,9 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Final
 
-from rocketmq_broker.storage.disk.files import Files, read_file, write_file
+from rocketmq_broker.storage.disk.files import Files, crc32, read_file, write_file
 from rocketmq_broker.storage.queues.consume_queue import QueueKey
-from rocketmq_broker.storage.queues.lite_queues import is_lite_queue
-from rocketmq_wire.model import Bounds
+from rocketmq_wire.model import Bounds, is_lite_queue
 
 DERIVED_NAME: Final = "derived.json"
 CHECKPOINT_NAME: Final = "checkpoint"
@@ -50,6 +49,8 @@ class Derived:
     store_ms: int = 0
     """Newest store time before `position`."""
     bounds: Mapping[QueueKey, Bounds] = field(default_factory=dict)
+    checksums: Mapping[QueueKey, tuple[int, ...]] = field(default_factory=dict)
+    """CRC-32 of the entries in each file of a queue."""
     index_position: int = 0
     index_slots: int = 0
     index_entries: int = 0
@@ -70,7 +71,10 @@ def save_derived(files: Files, derived: Derived) -> None:
     """Return once the checkpoint is on the disk."""
     queues: dict[str, dict[str, list[int]]] = {}
     for (topic, index), bounds in derived.bounds.items():
-        queues.setdefault(topic, {})[str(index)] = [bounds.start, bounds.end]
+        queues.setdefault(topic, {})[str(index)] = [
+            *(bounds.start, bounds.end),
+            *derived.checksums.get((topic, index), ()),
+        ]
     content = {
         "version": _VERSION,
         "position": derived.position,
@@ -84,28 +88,37 @@ def save_derived(files: Files, derived: Derived) -> None:
             "files": [list(astuple(each)) for each in derived.index_files],
         },
     }
-    write_file(files, DERIVED_NAME, json.dumps(content, separators=(",", ":")).encode())
+    text = json.dumps(content, separators=(",", ":")).encode()
+    write_file(files, DERIVED_NAME, b"%s\n%08x\n" % (text, crc32(text, 0)))
 
 
 def load_derived(files: Files) -> Derived | None:
-    """The last checkpoint; None if it is missing or unreadable, and the log must be read."""
+    """The last checkpoint; None if it is missing or damaged, and the log must be read.
+
+    One without a checksum, of a version that had none, is not trusted either.
+    """
     data = read_file(files, DERIVED_NAME)
     if data is None:
         return None
+    text, _, checksum = data.partition(b"\n")
+    if checksum != b"%08x\n" % crc32(text, 0):
+        return None
     try:
-        content = json.loads(data)
+        content = json.loads(text)
         if content["version"] != _VERSION:
             return None
         index = content["index"]
+        queues = {
+            (topic, int(queue_index)): tuple(map(int, numbers))
+            for topic, queues in content["queues"].items()
+            if not is_lite_queue(topic)
+            for queue_index, numbers in queues.items()
+        }
         return Derived(
             position=int(content["position"]),
             store_ms=int(content["storeTime"]),
-            bounds={
-                (topic, int(queue_index)): Bounds(int(start), int(end))
-                for topic, queues in content["queues"].items()
-                if not is_lite_queue(topic)
-                for queue_index, (start, end) in queues.items()
-            },
+            bounds={key: Bounds(start, end) for key, (start, end, *_) in queues.items()},
+            checksums={key: numbers[2:] for key, numbers in queues.items()},
             index_position=int(index["position"]),
             index_slots=int(index["slots"]),
             index_entries=int(index["entries"]),

@@ -13,24 +13,15 @@ from typing import Final, NamedTuple
 
 from rocketmq_broker.storage.disk.files import Files, join
 from rocketmq_broker.storage.queues.consume_queue import QUEUE_DIRECTORY, QueueKey
+from rocketmq_wire.model import is_lite_queue, parent_of
 
 _MESSAGE_TYPE: Final = "message.type"
 _LITE: Final = "LITE"
-_PREFIX: Final = "%LMQ%$"
 
 
 class QueueDirectory(NamedTuple):
     key: QueueKey
     path: str
-
-
-def is_lite_queue(name: str) -> bool:
-    return name.startswith(_PREFIX)
-
-
-def parent_of(name: str) -> str:
-    """The parent topic of a lite queue; a topic's own name."""
-    return name[len(_PREFIX) :].partition("$")[0] if is_lite_queue(name) else name
 
 
 def is_lite_parent(attributes: object) -> bool:

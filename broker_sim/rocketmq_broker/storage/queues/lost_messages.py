@@ -15,11 +15,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rocketmq_broker.storage.disk.config_files import CONFIG_DIRECTORY
+from rocketmq_broker.storage.disk.config_files import (
+    CONFIG_DIRECTORY,
+    encode_config,
+    has_own_checksum,
+)
 from rocketmq_broker.storage.disk.files import Files, join, read_file, write_file
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.queues.consume_queue import QueueKey
-from rocketmq_broker.storage.queues.lite_queues import is_lite_queue, parent_of
+from rocketmq_wire.model import is_lite_queue, parent_of
 
 LOST_NAME: Final = join(CONFIG_DIRECTORY, "lostMessages.json")
 _LOST: Final = "lostMessages"
@@ -101,7 +105,10 @@ def load_holes(files: Files) -> Holes:
     if data is None:
         return Holes()
     try:
-        return Holes(map(Hole.of_json, json.loads(data)[_LOST]))
+        content = json.loads(data)
+        if "crc32" in content and not has_own_checksum(data):
+            raise ValueError("it is not what was written")
+        return Holes(map(Hole.of_json, content[_LOST]))
     except (ValueError, KeyError, TypeError) as error:
         reason = f"the list of messages that were given up is not readable: {error}"
         raise StorageError(LOST_NAME, 0, reason) from error
@@ -109,5 +116,5 @@ def load_holes(files: Files) -> Holes:
 
 def save_holes(files: Files, holes: Iterable[Hole]) -> None:
     """Return once the holes are on the disk."""
-    text = json.dumps({_LOST: [hole.as_json() for hole in holes]}, ensure_ascii=False, indent="\t")
-    write_file(files, LOST_NAME, text.encode())
+    data = encode_config({_LOST: [hole.as_json() for hole in holes]})
+    write_file(files, LOST_NAME, data)

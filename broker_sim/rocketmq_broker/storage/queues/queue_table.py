@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
@@ -16,9 +17,11 @@ from rocketmq_broker.storage.queues.consume_queue import (
     QueueKey,
     join_entries,
 )
-from rocketmq_broker.storage.queues.lite_queues import lite_queues, parent_of
+from rocketmq_broker.storage.queues.lite_queues import lite_queues
 from rocketmq_broker.storage.settings import Arrival
+from rocketmq_wire.model import parent_of
 
+_LOG = logging.getLogger(__name__)
 _RECORD_ENDS_DISTANCE: Final = 1024 * 1024
 
 
@@ -43,6 +46,8 @@ class QueueTable:
         self._queues: dict[QueueKey, QueueIndex] = {}
         self._directories = set[str]()
         self._pending: deque[_Pending] = deque()
+        self._leftover: frozenset[str] = frozenset()
+        """Deleted topics whose files may still be on the disk."""
         self.dirty_directories: set[str] = set()
         """Directories in which names were created since the last checkpoint."""
 
@@ -54,9 +59,14 @@ class QueueTable:
         return self._queues.get((topic, index))
 
     def get_or_create(self, topic: str, index: int) -> QueueIndex:
-        """The queue; a new one begins at offset 0."""
+        """The queue; a new one begins at offset 0.
+
+        Raises StorageError: the disk keeps the files of a deleted topic of this name.
+        """
         queue = self._queues.get((topic, index))
         if queue is None:
+            if topic in self._leftover:
+                self._remove_leftover()
             queue = QueueIndex(self.open_files, topic, index, self.entries_per_file)
             self._queues[topic, index] = queue
         return queue
@@ -97,14 +107,22 @@ class QueueTable:
         queue.next = max(queue.next, queue.end)
 
     def remove_topics(self, topics: Collection[str]) -> None:
-        """Delete the queues and lite queues of topics, durably."""
-        deleted = {
-            *topics,
-            *(name for name in lite_queues(self._files) if parent_of(name) in topics),
-        }
-        for key in [key for key in self._queues if key[0] in deleted]:
+        """Delete the queues and lite queues of topics.
+
+        If the disk refuses to remove files, the next message for a topic of this name does it.
+        """
+        for key in [key for key in self._queues if key[0] in topics]:
             self._queues.pop(key).is_deleted = True
-        directories = {join(QUEUE_DIRECTORY, name) for name in deleted}
+        self._leftover |= frozenset(topics)
+        try:
+            self._remove_leftover()
+        except StorageError as error:
+            _LOG.warning("files of deleted topics cannot be removed yet: %s", error)
+
+    def _remove_leftover(self) -> None:
+        topics = self._leftover
+        lite = {name for name in lite_queues(self._files) if parent_of(name) in topics}
+        directories = {join(QUEUE_DIRECTORY, name) for name in topics | lite}
         self._directories = {
             name for name in self._directories if name.rpartition("/")[0] not in directories
         }
@@ -114,6 +132,7 @@ class QueueTable:
                 remove_queue(self._files, join(directory, name))
             self._files.remove_directory(directory)
         self._files.sync_directory(QUEUE_DIRECTORY)
+        self._leftover = frozenset()
 
     def forget(self) -> None:
         """Forget every queue; their files stay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ from typing import Final
 import numpy as np
 
 from rocketmq_broker.storage.disk.files import Files, join
+from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.log.commit_log import CommitLog
-from rocketmq_broker.storage.log.scan import Scanned
+from rocketmq_broker.storage.log.scan import QueueRows, Scanned
 from rocketmq_broker.storage.queues.consume_queue import (
     BLANK_ENTRY_SIZE,
     ENTRY,
@@ -28,8 +30,17 @@ from rocketmq_broker.storage.queues.lost_messages import Holes
 from rocketmq_broker.storage.queues.queue_table import QueueTable, remove_queue
 from rocketmq_wire.model import Bounds
 
+_LOG = logging.getLogger(__name__)
 _HEAD_SIZE: Final = 28
 """Bytes of a record up to its queue offset, which an entry is compared with."""
+
+
+class VoidDeletionError(Exception):
+    """A topic's records continue behind its deletion: it was not deleted."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
 
 
 @dataclass(slots=True)
@@ -41,39 +52,79 @@ class QueueRecovery:
     queues: QueueTable
     dead_before: Mapping[str, int]
     holes: Holes
+    verified_size: int
+    """Bytes of queues that are compared with their checksums; reads compare the others."""
+    void_topics: set[str] = field(default_factory=set)
+    """Topics whose adopted queues begin before their deletion, which was not completed."""
     _is_rebuilt: bool = False
+    _dead_ends: dict[QueueKey, int] = field(default_factory=dict)
+    """The ends of the queues of deleted topics."""
     _ends: dict[QueueKey, int] = field(default_factory=dict)
 
     def adopt(self, derived: Derived) -> bool:
         """Use the queues of a checkpoint; False if their files do not have its entries."""
-        kept = derived.living(self.dead_before)
+        kept = self._living(derived)
         self._remove_queues(kept)
         for (topic, index), bounds in kept.items():
             queue = self.queues.get_or_create(topic, index)
             queue.start, queue.end, queue.next = bounds.start, bounds.end, bounds.end
-            if not self._check(queue, derived.position):
+            try:
+                is_sound = self._check(queue, derived.position) and queue.expect(
+                    derived.checksums.get((topic, index), ())
+                )
+                if is_sound:
+                    self._verify(queue)
+            except DamagedStoreError as error:
+                _LOG.warning("%s The queues are rebuilt from the log", error)
+                is_sound = False
+            if not is_sound:
                 self.queues.forget()
                 return False
         return True
 
-    def known_ends(self, derived: Derived | None) -> dict[QueueKey, int]:
-        """The known ends of queues, whose messages may have expired."""
+    def _verify(self, queue: QueueIndex) -> None:
+        """Compare the newest files and the first one with their checksums.
+
+        Raises DamagedStoreError.
+        """
+        for name in sorted(queue.unverified, reverse=True):
+            if self.verified_size > 0:
+                self.verified_size -= queue.verify(name)
+        dead_before = self.dead_before.get(queue.topic, 0)
+        if queue.start < queue.end and queue.position_of(queue.start) < dead_before:
+            self.void_topics.add(queue.topic)
+
+    def known_ends(self, derived: Derived | None) -> dict[QueueKey, Bounds]:
+        """The known ends of queues, whose messages may have expired, as empty bounds."""
         if derived is None:
             return self._ends_on_disk()
-        return {key: bounds.end for key, bounds in derived.living(self.dead_before).items()}
+        return {key: Bounds(bounds.end, bounds.end) for key, bounds in derived.bounds.items()}
 
-    def discard(self, ends: Mapping[QueueKey, int]) -> None:
+    def discard(self, known: Derived) -> None:
         """Remove all queues but their known ends: the caller adds every record of the log."""
         self._is_rebuilt = True
-        self._ends = dict(ends)
+        self._ends = {key: bounds.end for key, bounds in self._living(known).items()}
         self.queues.forget()
         self._remove_queues({})
 
+    def _living(self, derived: Derived) -> dict[QueueKey, Bounds]:
+        kept = derived.living(self.dead_before)
+        self._dead_ends = {
+            key: bounds.end for key, bounds in derived.bounds.items() if key not in kept
+        }
+        return kept
+
     def following_count(self, scanned: Scanned) -> int:
-        """Number of records before the first whose offset does not follow its queue's end."""
+        """Number of records before the first whose offset does not follow its queue's end.
+
+        Raises VoidDeletionError.
+        """
         count = len(scanned.positions)
+        self._dead_ends.update(scanned.dead_ends)
         for part in scanned.queues:
             queue = self.queues.get(part.topic, part.queue_index)
+            if queue is None and self._outlives_deletion(part):
+                raise VoidDeletionError(part.topic)
             # In a rebuild, older messages may have expired; else a new queue begins at 0.
             start = int(part.offsets[0]) if self._is_rebuilt else 0
             start = start if queue is None else queue.next
@@ -84,6 +135,16 @@ class QueueRecovery:
             if len(wrong):
                 count = min(count, int(part.rows[wrong[0]]))
         return count
+
+    def _outlives_deletion(self, part: QueueRows) -> bool:
+        """True if a queue's first record continues those before its deletion."""
+        key, first = (part.topic, part.queue_index), int(part.offsets[0])
+        if key not in self._dead_ends:
+            return False
+        begin, following = (
+            int(self.holes.offsets_from(*key, start, 1)[0]) for start in (0, self._dead_ends[key])
+        )
+        return first == following != begin
 
     def add(self, scanned: Scanned, count: int) -> None:
         """Add the first `count` records to their queues."""
@@ -192,7 +253,7 @@ class QueueRecovery:
             and int.from_bytes(head[20:28], "big") == offset
         )
 
-    def _ends_on_disk(self) -> dict[QueueKey, int]:
+    def _ends_on_disk(self) -> dict[QueueKey, Bounds]:
         """The ends of expired messages in the queues' files, for a store without a checkpoint."""
         ends = {}
         for key, directory in queue_directories(self.files):
@@ -201,7 +262,8 @@ class QueueRecovery:
                     is_expired = (entries["size"] > 0) & (entries["position"] < self.log.start)
                     expired = np.flatnonzero(is_expired)
                     if len(expired):
-                        ends[key] = first + int(expired[-1]) + 1
+                        end = first + int(expired[-1]) + 1
+                        ends[key] = Bounds(end, end)
         return ends
 
     def _remove_queues(self, kept: Mapping[QueueKey, Bounds]) -> None:

@@ -11,7 +11,8 @@ Another crash may interrupt any step: the next start repeats it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -26,9 +27,10 @@ from rocketmq_broker.storage.disk.config_files import (
     TOPICS,
     Configs,
     Table,
+    is_of,
     table_of,
 )
-from rocketmq_broker.storage.disk.files import File, Files, file_size, names_in_directory
+from rocketmq_broker.storage.disk.files import File, Files, crc32, file_size, names_in_directory
 from rocketmq_broker.storage.errors import (
     DamagedStoreError,
     DataDirectoryError,
@@ -52,6 +54,7 @@ from rocketmq_broker.storage.log.durability import (
     LogChecksumFile,
     Mark,
     MarkFile,
+    read_log_checksums,
 )
 from rocketmq_broker.storage.log.scan import columns_of, scan, split_filler, whole_prefix
 from rocketmq_broker.storage.log.verification import verify
@@ -65,13 +68,11 @@ from rocketmq_broker.storage.queues.derived import (
 )
 from rocketmq_broker.storage.queues.lite_queues import (
     is_lite_parent,
-    is_lite_queue,
     lite_topic_counts,
-    parent_of,
 )
 from rocketmq_broker.storage.queues.lost_messages import load_holes, save_holes
 from rocketmq_broker.storage.queues.queue_table import QueueTable
-from rocketmq_broker.storage.recovery.queue_recovery import QueueRecovery
+from rocketmq_broker.storage.recovery.queue_recovery import QueueRecovery, VoidDeletionError
 from rocketmq_broker.storage.settings import (
     PLAN_NAME,
     LiteParent,
@@ -79,7 +80,9 @@ from rocketmq_broker.storage.settings import (
     StoreConfig,
 )
 from rocketmq_wire.errors import CorruptRecordError
-from rocketmq_wire.model import Bounds
+from rocketmq_wire.model import is_lite_queue, parent_of
+
+_LOG = logging.getLogger(__name__)
 
 LOCK_NAME: Final = "lock"
 ABORT_NAME: Final = "abort"
@@ -184,6 +187,7 @@ class _Recovery:
         self._report = report
         self._opened = opened
         self._configs = Configs(files)
+        self._dead_before = dict(self._configs.dead_before)
         self._store_ms = 0
         self._log = CommitLog(files, self._mark.segment_size, self._segments(), self._mark.end)
         opened.callback(self._log.close)
@@ -199,24 +203,28 @@ class _Recovery:
         self._opened.callback(checksum_file.close)
         checksums = checksum_file.checksums
         scan_start = mark.log_start if derived is None else derived.position
-        verify_start = min(scan_start, mark.end - self._config.verified_size)
-        report.verified_size = verify(self._log, mark, checksums, start=verify_start)
+        self._verify_start = min(scan_start, mark.end - self._config.verified_size)
+        report.verified_size = verify(self._log, mark, checksums, start=self._verify_start)
 
-        holes = load_holes(self._files)
-        dead_before = self._configs.dead_before
-        kept_holes = holes.living(mark.log_start, dead_before)
-        recovery = QueueRecovery(
-            self._files, self._log, self._queues, dead_before, kept_holes.served()
-        )
-        if derived is None or derived.is_rebuilding or not recovery.adopt(derived):
-            scan_start = mark.log_start
-            if verify_start > scan_start:
-                report.verified_size += verify(self._log, mark, checksums, start=scan_start)
-                verify_start = scan_start
-            derived = self._discard_queues(recovery, derived)
-        self._store_ms = derived.store_ms
-        self._read_acknowledged(recovery, max(scan_start, mark.log_start))
-        end = self._read_tail(recovery)
+        while True:
+            holes = load_holes(self._files)
+            kept_holes = holes.living(mark.log_start, self._dead_before)
+            recovery = QueueRecovery(
+                self._files,
+                self._log,
+                self._queues,
+                self._dead_before,
+                kept_holes.served(),
+                self._config.verified_size,
+            )
+            try:
+                derived, end = self._fill_queues(recovery, derived, checksums)
+                break
+            except VoidDeletionError as void:
+                self._void(void.topic)
+                self._queues.forget()
+        for topic in recovery.void_topics:
+            self._void(topic)
         if not report.was_clean or report.adopted is not None:
             report.cut_size = self._cut(end)
         self._log.end = end
@@ -225,7 +233,14 @@ class _Recovery:
         recovery.finish(end)
         if list(kept_holes) != list(holes):
             save_holes(self._files, kept_holes)
-        self._configs.clamp_dead(log_start=mark.log_start, log_end=end)
+        # A position behind the end of a shortened log would kill the records written there next.
+        self._configs.set_dead(
+            {
+                topic: min(position, end)
+                for topic, position in self._dead_before.items()
+                if position > mark.log_start
+            }
+        )
         index, index_position = self._open_index(derived)
         report.log_start = self._log.start
         report.log_end = end
@@ -241,7 +256,31 @@ class _Recovery:
             derived=derived,
             report=report,
             store_ms=self._store_ms,
-            unverified=tuple(each for each in checksums if each.end <= verify_start),
+            unverified=tuple(each for each in checksums if each.end <= self._verify_start),
+        )
+
+    def _fill_queues(
+        self, recovery: QueueRecovery, derived: Derived | None, checksums: Sequence[LogChecksum]
+    ) -> tuple[Derived, int]:
+        """Fill the queues; returns the checkpoint that a start may trust, and the log's end."""
+        mark, report = self._mark, self._report
+        if derived is None or derived.is_rebuilding or not recovery.adopt(derived):
+            if self._verify_start > mark.log_start:
+                report.verified_size += verify(self._log, mark, checksums, start=mark.log_start)
+                self._verify_start = mark.log_start
+            derived = self._discard_queues(recovery, derived)
+        self._store_ms = derived.store_ms
+        report.scanned_records = report.kept_records = 0
+        self._read_acknowledged(recovery, max(derived.position, mark.log_start))
+        return derived, self._read_tail(recovery)
+
+    def _void(self, topic: str) -> None:
+        """Take back a deletion that the topic outlived: the disk refused a part of it."""
+        del self._dead_before[topic]
+        _LOG.warning(
+            "topic=%s: its deletion was not completed, and messages were stored after it: all of "
+            "its messages are kept",
+            topic,
         )
 
     def _make_durable(self, checksum_file: LogChecksumFile) -> Durability:
@@ -264,16 +303,15 @@ class _Recovery:
 
     def _discard_queues(self, recovery: QueueRecovery, derived: Derived | None) -> Derived:
         """Remove the queues' files; returns what a start may trust until the next checkpoint."""
-        ends = recovery.known_ends(derived)
         rebuilding = replace(
             derived or Derived(),
             position=self._mark.log_start,
-            bounds={key: Bounds(end, end) for key, end in ends.items()},
+            bounds=recovery.known_ends(derived),
             is_rebuilding=True,
         )
         # Saved before the first file is removed: after a crash the next start trusts no file.
         save_derived(self._files, rebuilding)
-        recovery.discard(ends)
+        recovery.discard(rebuilding)
         return rebuilding
 
     def _segments(self) -> list[Segment]:
@@ -291,7 +329,7 @@ class _Recovery:
             if base not in found:
                 raise log_damage(base, size, "a file of acknowledged log is missing", acknowledged)
             found_size = file_size(self._files, segment_name(base))
-            if found_size < acknowledged:
+            if found_size < acknowledged and not self._lacks_only_zeros(base + found_size):
                 reason = "a file of acknowledged log is too short"
                 raise log_damage(base + found_size, size, reason, acknowledged, found_size)
             segments.append(Segment(self._files, base, size, create=False))
@@ -301,6 +339,23 @@ class _Recovery:
             if other > base:
                 self._remove(segment_name(other))
         return segments
+
+    def _lacks_only_zeros(self, position: int) -> bool:
+        """True if zeros complete a file that ends at a position, as behind a filler record."""
+        mark, size = self._mark, self._mark.segment_size
+        base = position - position % size
+        checksums = read_log_checksums(self._files, anchor=mark.anchor)
+        checksums.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
+        with closing(self._files.open(segment_name(base))) as file:
+            for checksum in checksums:
+                if checksum.end <= position or checksum.start >= base + size:
+                    continue
+                length = checksum.end - checksum.start
+                data = file.pread(length, checksum.start - base).ljust(length, b"\x00")
+                if crc32(data, 0) != checksum.crc:
+                    return False
+                position = checksum.end
+        return position >= min(base + size, mark.end)
 
     def _read_acknowledged(self, recovery: QueueRecovery, start: int) -> None:
         """Add the records before the mark to the queues."""
@@ -312,7 +367,7 @@ class _Recovery:
             try:
                 if end == segment.end:
                     data = split_filler(data)
-                for scanned in scan(data, position, self._configs.dead_before):
+                for scanned in scan(data, position, self._dead_before):
                     count = recovery.following_count(scanned)
                     if count < len(scanned.positions):
                         at = int(scanned.positions[count])
@@ -334,7 +389,7 @@ class _Recovery:
                 return position
             chain, layout = whole_prefix(segment.bytes[position - segment.start :], position)
             if len(chain.starts):
-                scanned = columns_of(layout, position, self._configs.dead_before)
+                scanned = columns_of(layout, position, self._dead_before)
                 count = recovery.following_count(scanned)
                 recovery.add(scanned, count)
                 self._report.kept_records += count
@@ -412,7 +467,7 @@ def clamp_committed_offsets(configs: Configs, queues: QueueTable) -> tuple[str, 
     kept: Table = {}
     for key, offsets in table_of(CONSUMER_OFFSETS, content).items():
         topic = key.partition("@")[0]
-        is_deleted = parent_of(topic) not in topics and _is_of(topic, configs.dead_before)
+        is_deleted = parent_of(topic) not in topics and is_of(key, configs.dead_before)
         for index, text in offsets.items():
             offset = int(str(text))
             queue = queues.get(topic, int(index))
@@ -426,20 +481,6 @@ def clamp_committed_offsets(configs: Configs, queues: QueueTable) -> tuple[str, 
     if changed:
         configs.save(CONSUMER_OFFSETS, {**content, OFFSET_TABLE: kept})
     return tuple(changed)
-
-
-def delete_committed_offsets(configs: Configs, topics: Collection[str]) -> None:
-    """Return once the disk has no group's offsets in these topics, or in their lite queues."""
-    content = configs.load(CONSUMER_OFFSETS)
-    table = table_of(CONSUMER_OFFSETS, content)
-    kept = {key: value for key, value in table.items() if not _is_of(key.partition("@")[0], topics)}
-    if len(kept) < len(table):
-        configs.save(CONSUMER_OFFSETS, {**content, OFFSET_TABLE: kept})
-
-
-def _is_of(name: str, topics: Collection[str]) -> bool:
-    """True for one of these topics, and for a lite queue of one."""
-    return name in topics or parent_of(name) in topics
 
 
 def check_data_directory(name: str) -> None:

@@ -17,7 +17,7 @@ from rocketmq_arrow.decode.layout import (
     QUEUE_OFFSET_AT,
     read_layout,
 )
-from rocketmq_broker.storage.disk.files import Files
+from rocketmq_broker.storage.disk.files import Files, crc32, read_file
 from rocketmq_broker.storage.errors import DamagedStoreError
 from rocketmq_broker.storage.log.commit_log import LOG_DIRECTORY, segment_name
 from rocketmq_broker.storage.log.durability import (
@@ -32,13 +32,16 @@ from rocketmq_broker.storage.log.scan import are_sound
 from rocketmq_broker.storage.queues.consume_queue import (
     BLANK_ENTRY_SIZE,
     Entries,
+    OpenFiles,
+    QueueIndex,
     QueueKey,
     read_entries,
     written,
 )
-from rocketmq_broker.storage.queues.derived import DERIVED_NAME, load_derived
+from rocketmq_broker.storage.queues.derived import DERIVED_NAME, Derived, load_derived
 from rocketmq_broker.storage.queues.lite_queues import queue_directories
 from rocketmq_broker.storage.repair.log_files import LogFiles, Say, silent
+from rocketmq_wire.model import Bounds
 
 _ENTRIES_PER_STEP: Final = 16_384
 
@@ -62,6 +65,8 @@ class Inspection:
     verified_size: int = 0
     """Bytes of the log that were compared with their checksums."""
     problems: list[str] = field(default_factory=list)
+    damaged_queues: bool = False
+    """True if the entries of a queue are not what was written; the log has its messages."""
     damaged: dict[QueueKey, Ranges] = field(default_factory=dict)
     """Offsets `[start, end)` of the messages that cannot be served, by queue."""
 
@@ -87,6 +92,8 @@ def inspect(files: Files, say: Say = silent) -> Inspection:
         return found
     for key, directory in queue_directories(files):
         found.queue_count += 1
+        if derived is not None and mark is not None:
+            _compare_entries(files, key, derived, mark.queue_file_entries, found)
         damaged = _inspect_queue(files, directory, log, found, say)
         if damaged:
             found.damaged[key] = damaged
@@ -115,18 +122,37 @@ def _compare_checksums(
     if mark.end > mark.anchor:
         checksums.append(LogChecksum(mark.anchor, mark.end, mark.checksum))
     for checksum in [each for each in checksums if each.start >= mark.log_start]:
+        crc = log.crc(checksum.start, checksum.end)
+        # A start completes a file that lacks only zeros.
         missing = log.missing_from(checksum.start, checksum.end)
-        if missing is not None:
+        if missing is not None and crc != checksum.crc:
             name = segment_name(missing - missing % mark.segment_size)
             found.problems.append(f"{name}: acknowledged log from byte {missing} is missing")
             continue
         found.verified_size += checksum.end - checksum.start
         say(f"comparing the log: {found.verified_size * 100 // (mark.end - mark.log_start)} %")
-        crc = log.crc(checksum.start, checksum.end)
         if crc != checksum.crc:
             found.problems.append(
                 f"{LOG_DIRECTORY}: positions {checksum.start} to {checksum.end} are not what was "
                 f"written, expected {checksum.crc:#x} and found {crc:#x}"
+            )
+
+
+def _compare_entries(
+    files: Files, key: QueueKey, derived: Derived, entries_per_file: int, found: Inspection
+) -> None:
+    """Compare the files of one queue with the checksums of the last checkpoint."""
+    queue = QueueIndex(OpenFiles(files), *key, entries_per_file)
+    bounds = derived.bounds.get(key, Bounds(0, 0))
+    queue.start, queue.end = bounds.start, bounds.end
+    queue.expect(derived.checksums.get(key, ()))
+    for name, (size, expected) in queue.unverified.items():
+        crc = crc32((read_file(files, name) or b"")[:size], 0)
+        if crc != expected:
+            found.damaged_queues = True
+            found.problems.append(
+                f"{name}: the entries of the first {size} bytes are not what was written, "
+                f"expected {expected:#x} and found {crc:#x}"
             )
 
 

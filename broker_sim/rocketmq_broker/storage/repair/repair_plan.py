@@ -111,7 +111,7 @@ class RepairPlan:
             "lost": [
                 {
                     "topic": hole.topic,
-                    "queueId": hole.queue_index,
+                    "queue": hole.queue_index,
                     "start": hole.start,
                     "end": hole.end,
                     "count": hole.end - hole.start,

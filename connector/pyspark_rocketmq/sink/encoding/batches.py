@@ -41,6 +41,7 @@ from rocketmq_wire.model import Host, QueueId
 from rocketmq_wire.records.batch import stored_growth
 from rocketmq_wire.records.properties import (
     LITE_TOPIC,
+    MESSAGE_GROUP,
     ROW_PROPERTY,
     WRITE_PROPERTY,
     encode_properties,
@@ -57,13 +58,12 @@ _PIECE_BYTES_MAX: Final = 16 * 1024 * 1024
 _MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024 - 64 * 1024
 _NO_HOST: Final = Host(bytes(4), 0)
 _ENTRY_BODY_AT: Final = 20
-_GROUP: Final = "__SHARDINGKEY"
 _DELAY: Final = "DELAY"
 _DELIVER_AT: Final = "TIMER_DELIVER_MS"
 # RocketMQ acts on these properties: a copied message must not be delayed or half once more.
 _ACTING: Final = (
     *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY"),
-    *("TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "INNER_NUM", _GROUP),
+    *("TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "INNER_NUM", MESSAGE_GROUP),
     *(CHECK_IMMUNITY, "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", LITE_TOPIC),
 )
 _HEX_PAIRS: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint16)
@@ -155,10 +155,10 @@ class SinkRequests:
         try:
             yield
         except RowRefusedError as error:
-            row = f"row {numbers[error.row]} (the first is 0)"
+            row = f"row {numbers[error.row]} (counted from 0)"
             raise SinkRowError(partition, row, error.reason) from error
         except LocalProtocolError as error:
-            some = f"rows {numbers[0]} to {numbers[-1]}"
+            some = f"rows {numbers[0]} to {numbers[-1]}:"
             raise SinkRowError(partition, some, str(error)) from error
 
     def _packed(self, rows: _Rows) -> _Rows:
@@ -293,7 +293,7 @@ class SinkRequests:
         groups = rows.get("messageGroup")
         row_ids = _row_ids(rows.numbers, digests(topic, bodies, keys, tags, properties, groups))
         if groups is not None:
-            named = (*named, (_GROUP, groups))
+            named = (*named, (MESSAGE_GROUP, groups))
         return OutgoingRows(
             bodies if rows.packed is None else rows.packed,
             tags,

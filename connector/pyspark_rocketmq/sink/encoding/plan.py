@@ -6,12 +6,12 @@ else.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import uuid
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import types
@@ -22,6 +22,7 @@ from pyspark_rocketmq.options.tables import WriteName
 from pyspark_rocketmq.options.values import WriteOptions
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError, TopicNotFoundError
+from rocketmq_wire.suggest import nearest
 
 _log = logging.getLogger("pyspark_rocketmq")
 
@@ -166,7 +167,7 @@ def require_topic(plan: SinkPlan) -> None:
     topic has a route.
     """
     from pyspark_rocketmq.sink.encoding import routes  # Keeps planning streams light.
-    from rocketmq_client.cluster import open_cluster
+    from rocketmq_client.cluster import no_route, open_cluster
     from rocketmq_client.producer.producer import Producer
 
     topic = plan.layout.topic
@@ -177,8 +178,22 @@ def require_topic(plan: SinkPlan) -> None:
             Producer(cluster, plan.group).queues(topic)
         except RocketMQError as error:
             if isinstance(error, TopicNotFoundError) and not routes.is_without_brokers(cluster):
-                raise
+                raise no_route(cluster, [topic]) from None
             _log.warning("cannot tell yet whether the topic %s is there: %s", topic, error)
+
+
+def has_logged_no_batch(checkpoint: str | None) -> bool:
+    """Whether a query has begun its first batch, as far as this machine's files tell.
+
+    A later batch proves that the topic was there: without a route its broker is unavailable, and
+    the tasks wait for it.
+    """
+    path = Path((checkpoint or "").removeprefix("file:"))
+    return (
+        checkpoint is not None
+        and (path / "offsets" / "0").exists()
+        and not any((path / "commits").glob("[0-9]*"))
+    )
 
 
 def _named(write_id: WriteName | None, topic: str | None) -> WriteName | None:
@@ -221,7 +236,7 @@ def sink_columns(schema: types.StructType, *, has_topic_option: bool) -> dict[st
     if "body" not in column_indices:
         raise SinkSchemaError("column 'body' is missing")
     if "topic" not in column_indices and not has_topic_option:
-        raise SinkSchemaError("there is neither an option 'topic' nor a column 'topic'")
+        raise SinkSchemaError("the topic is missing: give the option 'topic' or a column 'topic'")
     if "brokerName" in column_indices and "queueId" not in column_indices:
         raise SinkSchemaError("column 'brokerName' needs a column 'queueId'")
     return column_indices
@@ -234,5 +249,5 @@ def _is_text_map(kind: types.DataType) -> bool:
 
 
 def _hint(name: str) -> str:
-    near = difflib.get_close_matches(name.lower(), _BY_KEY, n=1)
-    return f"did you mean '{_BY_KEY[near[0]]}'?" if near else "messages have " + ", ".join(_KINDS)
+    near = nearest(name, _BY_KEY)
+    return f"did you mean '{_BY_KEY[near]}'?" if near else "messages have " + ", ".join(_KINDS)

@@ -98,7 +98,7 @@ def send_back_rows(
         try:
             requests = requests_of(plan, batch)
         except RowRefusedError as error:
-            row = f"row {count + error.row} (the first is 0)"
+            row = f"row {count + error.row} (counted from 0)"
             raise SinkRowError(partition, row, error.reason) from error
         for topic in {request.topic for _, request in requests} - routed:
             # Learn the addresses of its brokers.

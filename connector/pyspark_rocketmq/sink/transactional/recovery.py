@@ -25,6 +25,9 @@ def finish_transactions(options: Mapping[str, str]) -> int:
 
     Raises UnfinishedTransactionError for the first batch that cannot be finished, and
     DecisionsAwayError after the others if a broker that may know more is unavailable.
+
+    Args:
+        options: The options of the write.
     """
     parsed = _parsed(options)
     with open_cluster(connection_settings(parsed.connection)) as cluster:
@@ -47,6 +50,10 @@ def answer_checks(options: Mapping[str, str], topics: Iterable[str]) -> Iterator
     Brokers check when `transactionTimeoutMs` is over. The answers come from the decisions: half
     messages of a dead task are rolled back instead of ending in TRANS_CHECK_MAX_TIME_TOPIC. No
     write needs it.
+
+    Args:
+        options: The options of the write.
+        topics: The topics that it writes to.
     """
     parsed = _parsed(options)
     settings = connection_settings(parsed.connection)

@@ -9,6 +9,9 @@ The group's committed offsets and the checkpoint work together:
                       group assigns to others
     the checkpoint    holds the queues of one batch; queues gained since are anchored in `starts`
 
+A new group begins at the ends of its topics, unless startingOffsets says otherwise: its first
+member commits them before it joins.
+
 So queries of one group lose no message, and read none twice while they run and stop in order. If a
 query dies, the next owner of its queues reads, a minute later, from the committed offsets before
 its last batch; the query itself repeats that batch when it starts again, as every stream does.
@@ -27,17 +30,18 @@ from pyspark_rocketmq.errors import raise_or_skip_loss
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
-from pyspark_rocketmq.read.cluster_scan import first_scan, no_route
+from pyspark_rocketmq.read.cluster_scan import first_scan
 from pyspark_rocketmq.stream.admission import Backlog
 from pyspark_rocketmq.stream.driver import Offset
 from pyspark_rocketmq.stream.offset_driver import OffsetDriver, Ports
+from rocketmq_client.cluster import no_route
 from rocketmq_client.consumer.allocation import Average, AverageByCircle, ConsistentHash, Strategy
 from rocketmq_client.consumer.batch_member import BatchMember
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings
 from rocketmq_client.loss import LossReason, judge_offset
 from rocketmq_client.settings import ConnectionSettings
-from rocketmq_wire.errors import split_answers
-from rocketmq_wire.model import QueueId
+from rocketmq_wire.errors import raise_first, split_answers
+from rocketmq_wire.model import Bounds, QueueId
 
 _log = logging.getLogger("pyspark_rocketmq")
 
@@ -123,11 +127,15 @@ class GroupMemberDriver(OffsetDriver):
         member.release(member.taken)
 
     def _join(self, start: SourceOffset) -> BatchMember:
+        settings = group_settings(self._options)
+        begins_at_end = start.is_initial and settings.consume_from is ConsumeFrom.LAST
         scan = first_scan(
-            self._cluster, self._options, is_whole=False, with_first_store_times=False
+            self._cluster, self._options, is_whole=begins_at_end, with_first_store_times=False
         )
         if scan.absent_topics:
-            raise no_route(scan.absent_topics)
+            raise no_route(self._cluster, scan.absent_topics)
+        if begins_at_end:
+            self._commit_ends(settings.group, scan.bounds)
         known = {} if start.is_initial else start.offsets
         self._identity = TopicIdentity(start.first_store_times, start.first_offsets)
         member = self._open_batch_member(self._settings, self._options, known)
@@ -135,6 +143,19 @@ class GroupMemberDriver(OffsetDriver):
         # A run with AvailableNow would otherwise end before it owned a queue.
         member.wait_for_queues(self._options.connection.connect_timeout_ms)
         return member
+
+    def _commit_ends(self, group: str, bounds: Mapping[QueueId, Bounds]) -> None:
+        """Commit the ends of topics of which the group knows nothing: it begins there.
+
+        Without a committed offset it would begin at 0 where a queue has its first message still,
+        and a member that gains a queue later would skip what was sent until then.
+        """
+        committed = raise_first(self._cluster.committed_offsets(group, tuple(bounds)))
+        known = {queue.topic for queue, offset in committed.items() if offset is not None}
+        for topic in {queue.topic for queue in bounds} - known:
+            if not self._cluster.members(group, topic):
+                ends = {queue: held.end for queue, held in bounds.items() if queue.topic == topic}
+                raise_first(self._cluster.commit(group, ends))
 
     def _release_unread(self, backlog: Backlog, end: SourceOffset | None) -> None:
         """Let other members have the queues from which the batch reads nothing."""

@@ -20,8 +20,7 @@ from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.read.cluster_scan import (
     ClusterScan,
     first_scan,
-    report_missing,
-    require_topics,
+    require_selected,
     scan_cluster,
 )
 from pyspark_rocketmq.read.offset_search import find_starting_offsets
@@ -116,8 +115,7 @@ class PullDriver(OffsetDriver):
     def initial_offset(self) -> Offset:
         if self._initial is None:
             scan = self._scan((), is_whole=True)
-            report_missing(scan)
-            require_topics(scan, self._options)
+            require_selected(scan, self._options, self._cluster)
             found = find_starting_offsets(self._options, self._cluster, scan.bounds, "latest")
             self._initial = SourceOffset.initial(found.offsets, scan.first_store_times).to_json()
         return self._initial
@@ -199,7 +197,14 @@ class PullDriver(OffsetDriver):
 
     def _backlog(self, start: SourceOffset) -> Backlog:
         self._refresh_ends()
+        available_now = self._admission.available_now
+        if available_now.is_frozen:
+            self._offsets.compare(self._cluster, start)
         offsets = self._offsets.next_offsets(self._cluster, start, self._ends)
+        if available_now.is_frozen and offsets is not start.offsets:
+            for queue, offset in offsets.items():
+                if offset < start.offsets.get(queue, 0):
+                    available_now.freeze_again(queue, self._offsets.ends[queue])
         if len(offsets) > len(start.offsets):
             self._refresh_ends()  # A scan found a queue, and its end.
         return self._admission.backlog(offsets, self._ends)

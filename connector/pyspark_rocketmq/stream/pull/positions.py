@@ -3,7 +3,7 @@
 A queue keeps its offset while its broker is unavailable. It also keeps it, and is not read, while a
 restarted query does not select it. A queue found later is read from its first message. If an offset
 is gone, the stream raises the loss, or logs it and corrects the offset: the correction holds as
-long as Spark passes the old offset.
+long as Spark passes the old offset. Messages that expired before a queue was found are a loss, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from pyspark_rocketmq.errors import raise_or_skip_loss
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from pyspark_rocketmq.planning.selection import selects
+from pyspark_rocketmq.planning.selection import listed, selects
 from pyspark_rocketmq.planning.topic_identity import TopicIdentity
 from pyspark_rocketmq.read.cluster_scan import ClusterScan, scan_cluster
 from rocketmq_client.cluster import Cluster
@@ -48,6 +48,9 @@ class StreamOffsets:
         self._found: dict[QueueId, int] = {}
         """The first offsets of queues that the checkpoint does not have yet."""
         self._corrections: dict[QueueId, tuple[int, int]] = {}
+        """Old and new offsets, while Spark passes the start that has the old ones."""
+        self._start: SourceOffset | None = None
+        """The start that Spark passed last."""
         self._removed: set[QueueId] = set()
         self._lagging_since_ms: dict[QueueId, int] = {}
         """Since when only a replica answers for a queue, and lacks the next offset."""
@@ -55,6 +58,8 @@ class StreamOffsets:
         self._lost_topics: set[str] = set()
         self._is_in_doubt = False
         self._rescanned_ms = -_DOUBT_MS
+        self._compare_at_ms = 0
+        """When `compare` may scan again."""
         self._queues: tuple[QueueId, ...] = ()
         self._topics: tuple[str, ...] = ()
         self._new_scan: ClusterScan | None = None
@@ -81,14 +86,16 @@ class StreamOffsets:
         Raises DataLossError.
         """
         self.identity = TopicIdentity(start.first_store_times, start.first_offsets)
+        self._start = start
         self._judge_all(cluster, start, scan)
         self._note(start, scan)
+        self._compare_at_ms = self._now_ms() + _DOUBT_MS
         left_out = start.offsets.keys() - self.selected(start).keys()
         if left_out:
             _log.warning(
                 "%s of the checkpoint no longer selected, kept there and not read: %s",
                 plural(len(left_out), "queue"),
-                "; ".join(map(str, sorted(left_out)[:3])),
+                listed(sorted(left_out)),
             )
 
     def selected(self, start: SourceOffset) -> Mapping[QueueId, int]:
@@ -102,10 +109,23 @@ class StreamOffsets:
         """Note a new scan; the next call of Spark judges it."""
         self._new_scan = found
 
+    def compare(self, cluster: Cluster, start: SourceOffset) -> None:
+        """Judge all queues by a scan, in a run without discovery. Raises DataLossError.
+
+        It scans at most once a second, and for a tenth of the time.
+        """
+        self._move_to(start)
+        began_ms = self._now_ms()
+        if began_ms >= self._compare_at_ms:
+            self._rescan(cluster, start)
+            now_ms = self._now_ms()
+            self._compare_at_ms = now_ms + max(_DOUBT_MS, 10 * (now_ms - began_ms))
+
     def next_offsets(
         self, cluster: Cluster, start: SourceOffset, ends: Mapping[QueueId, int]
     ) -> Mapping[QueueId, int]:
         """Return the next offsets to read after `start`. Raises DataLossError."""
+        self._move_to(start)
         scan, self._new_scan = self._new_scan, None
         if scan is not None:
             self._judge_missing(cluster, start, scan)
@@ -117,15 +137,17 @@ class StreamOffsets:
             self._rescan(cluster, start)
         return self._corrected_offsets(start)
 
+    def _move_to(self, start: SourceOffset) -> None:
+        """Note the start of a call: a new one has the corrections, even if it has old numbers."""
+        if start is not self._start and start != self._start:
+            self._corrections.clear()
+        self._start = start
+
     def _corrected_offsets(self, start: SourceOffset) -> Mapping[QueueId, int]:
         if not self._corrections and all(queue in start.offsets for queue in self._found):
             return start.offsets
         offsets = dict(start.offsets)
-        for queue, (old, new) in list(self._corrections.items()):
-            if offsets.get(queue) == old:
-                offsets[queue] = new
-            else:
-                del self._corrections[queue]
+        offsets.update({queue: new for queue, (_, new) in self._corrections.items()})
         for queue, first in list(self._found.items()):
             if queue in offsets:
                 del self._found[queue]
@@ -185,13 +207,24 @@ class StreamOffsets:
         self._queues = tuple(sorted(known))
         self._topics = tuple(sorted({queue.topic for queue in known}))
         for queue, held in found.items():
-            self.ends[queue] = held.end
             if queue not in start.offsets and queue not in self._found:
-                self._found[queue] = held.start
-                _log.info("found %s, reading it from %d", queue, held.start)
+                first = self._first_of_found(queue, held)
+                if first is None:
+                    continue
+                self._found[queue] = first
+                _log.info("found %s, reading it from %d", queue, first)
+            self.ends[queue] = held.end
             if self._next_offset(start, queue) == 0:
                 self.identity.forget(queue)  # Nothing of it was read.
             self.identity.note(queue, held, scan.first_store_times.get(queue))
+
+    def _first_of_found(self, queue: QueueId, held: Bounds) -> int | None:
+        """Return where to read a found queue from; None: a replica does not know. May raise."""
+        is_overdue = self._is_overdue(queue, 0, held)
+        if held.start and not (held.is_current or is_overdue):
+            return None
+        loss = judge_offset(queue, 0, held, is_overdue=is_overdue)
+        return 0 if loss is None else self._raise_or_skip(loss)
 
     def _next_offset(self, start: SourceOffset, queue: QueueId) -> int | None:
         offset = start.offsets.get(queue, self._found.get(queue))

@@ -19,14 +19,18 @@ class ConsumeStatus(enum.Enum):
     """The result of a concurrent listener; None and an exception mean RECONSUME_LATER."""
 
     SUCCESS = "CONSUME_SUCCESS"
+    """The messages count as consumed."""
     RECONSUME_LATER = "RECONSUME_LATER"
+    """The broker delivers the messages again, later."""
 
 
 class OrderlyStatus(enum.Enum):
     """The result of an orderly listener; None and an exception mean SUSPEND."""
 
     SUCCESS = "SUCCESS"
+    """The messages count as consumed."""
     SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
+    """The queue pauses, and the listener gets the same messages again."""
     COMMIT = "COMMIT"
     """Only without auto-commit: commit all messages consumed so far."""
     ROLLBACK = "ROLLBACK"
@@ -48,6 +52,7 @@ class ConsumeContext:
     """The context of one listener call; the listener may set the fields after `queue`."""
 
     queue: QueueId
+    """The queue of the messages."""
     delay_level: int = 0
     """Concurrent: the delay level of failed messages; 0 by their attempts, -1 for dead letters."""
     ack_index: int = _ALL

@@ -6,6 +6,7 @@ The fixed header of a record is decoded at once; properties stay bytes until one
 from __future__ import annotations
 
 import struct
+import sys
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -28,6 +29,10 @@ CONSUME_START_TIME: Final = "CONSUME_START_TIME"
 
 # The fields before the body, with IPv4 hosts.
 _HEAD: Final = struct.Struct(">iiIiiqqiq4siq4siiqi")
+_OFFSET_FIELD: Final = 5
+INFLATED_BATCH_MAX: Final = 16 * 1024 * 1024
+"""Bytes to which the compressed bodies of one pull inflate, but for the last: 16 KB may become
+16 MiB, and a pull brings 32 messages. A pull's rest is pulled again, a pop's unpacked later."""
 _V6_FLAGS: Final = 0x30
 _SHORT: Final = struct.Struct(">h")
 
@@ -37,25 +42,44 @@ class ReceivedMessage:
     """A message that a consumer received. Listeners may change `properties`."""
 
     topic: str
+    """The topic."""
     broker: str
+    """The broker's name."""
     queue_index: int
+    """The queue's number at its broker."""
     queue_offset: int
+    """The offset in the queue."""
     body: bytes
+    """The body, decompressed."""
     raw_properties: bytes
+    """The properties as stored; `properties` decodes them."""
     flag: int
+    """The producer's own flag."""
     physical_offset: int
+    """The byte position in the broker's log."""
     sys_flag: int
+    """RocketMQ's flags, as bits."""
     born_ms: int
+    """When the producer made the message, by its clock."""
     born_host: tuple[bytes, int]
+    """The producer's address and port."""
     store_ms: int
+    """When the broker stored it."""
     store_host: tuple[bytes, int]
+    """The broker's address and port."""
     reconsume_times: int
+    """How often the group sent it back."""
     store_size: int
+    """The size in the broker's log, in bytes."""
     consume_start_ms: int = 0
+    """When the listener was called; 0 before."""
+    is_packed: bool = False
+    """True while the body is still compressed: `unpack` decompresses it."""
     _properties: dict[str, str] | None = field(default=None, init=False)
 
     @property
     def properties(self) -> dict[str, str]:
+        """The properties, the user's own and RocketMQ's."""
         if self._properties is None:
             self._properties = decode_properties(self.raw_properties)
             if self.consume_start_ms:
@@ -64,10 +88,12 @@ class ReceivedMessage:
 
     @property
     def tags(self) -> str | None:
+        """The tag; None without one."""
         return self.properties.get(TAGS)
 
     @property
     def keys(self) -> str | None:
+        """The keys, separated by blanks; None without any."""
         return self.properties.get(KEYS)
 
     @property
@@ -79,6 +105,12 @@ class ReceivedMessage:
     def offset_message_id(self) -> str:
         """The broker's id: its address and the record's byte position."""
         return offset_message_id(Host(*self.store_host), self.physical_offset)
+
+    def unpack(self) -> None:
+        """Decompress a body that was left compressed. Raises CorruptRecordError."""
+        if self.is_packed:
+            self.body = _inflated(self)
+            self.is_packed = False
 
     def restore_topic(self) -> None:
         """Set a retry message's topic to the original one."""
@@ -100,8 +132,25 @@ def decode_messages(
     A broker filters by the tag's hash, and hashes collide. Raises CorruptRecordError.
     """
     data = body if isinstance(body, bytes) else bytes(body)
+    return _decode(data, broker, topic, tags)[0]
+
+
+def _decode(
+    data: bytes,
+    broker: str,
+    topic: str,
+    tags: frozenset[str],
+    inflated_max: int = sys.maxsize,
+    *,
+    packs: bool = False,
+) -> tuple[list[ReceivedMessage], int]:
+    """Decode messages until their bodies have grown to `inflated_max`; also return the position.
+
+    With `packs` it decodes all, and leaves the bodies of the rest compressed.
+    """
     messages: list[ReceivedMessage] = []
     position, end, head_size = 0, len(data), _HEAD.size
+    inflated = 0
     topic_bytes = topic.encode("utf-8", "replace")
     is_retry = topic.startswith(RETRY_PREFIX)
     # The topic follows the body: one comparison checks that the record is an ordinary one.
@@ -141,11 +190,16 @@ def decode_messages(
         if tags and message.tags not in tags:
             continue
         if message.sys_flag & FLAG_COMPRESSED:
-            message.body = _inflated(message)
+            message.is_packed = inflated >= inflated_max
+            if not message.is_packed:
+                message.body = _inflated(message)
+                inflated += len(message.body)
+            elif not packs:
+                return messages, position - message.store_size
         if is_retry:
             message.restore_topic()
         messages.append(message)
-    return messages
+    return messages, position
 
 
 def _inflated(message: ReceivedMessage) -> bytes:
@@ -179,17 +233,25 @@ def tags_of(subscription: Subscription) -> frozenset[str]:
 
 def decode_pull(
     reply: PullReply, queue: QueueId, tags: frozenset[str], namespace: str | None
-) -> list[ReceivedMessage]:
+) -> tuple[list[ReceivedMessage], int]:
     """Decode a pull's messages, with topics as the namespace's users know them.
 
-    Raises CorruptRecordError.
+    Also returns where the next pull begins: earlier than the broker said if the bodies of this one
+    inflate to more than a batch may take. Raises CorruptRecordError.
     """
     messages: list[ReceivedMessage] = []
+    next_begin, left = reply.next_begin, INFLATED_BATCH_MAX
     for body in reply.records:
-        messages += decode_messages(body, broker=queue.broker, topic=queue.topic, tags=tags)
+        data = body if isinstance(body, bytes) else bytes(body)
+        found, end = _decode(data, queue.broker, queue.topic, tags, left)
+        messages += found
+        if end < len(data):
+            next_begin = _HEAD.unpack_from(data, end)[_OFFSET_FIELD]
+            break
+        left -= sum(len(one.body) for one in found if one.sys_flag & FLAG_COMPRESSED)
     for message in messages if namespace else ():
         message.topic = unwrapped(namespace, message.topic)
-    return messages
+    return messages, next_begin
 
 
 class Popped(NamedTuple):
@@ -212,6 +274,7 @@ def popped_messages(
     """A pop's deliveries, and those whose tag is not in `tags` (unless empty).
 
     A broker filters by the tag's hash, and hashes collide. The caller acknowledges the second list.
+    Behind `INFLATED_BATCH_MAX` bytes of bodies the messages are packed.
 
     Raises RemoteProtocolError and CorruptRecordError.
     """
@@ -221,7 +284,7 @@ def popped_messages(
         return wanted, unwanted
     handles = reply.handles(broker)
     data = b"".join(reply.records)
-    messages = decode_messages(data, broker=broker, topic=topic)
+    messages, _ = _decode(data, broker, topic, frozenset(), INFLATED_BATCH_MAX, packs=True)
     if len(messages) != len(handles):
         raise RemoteProtocolError(
             f"{len(messages)} popped messages came with {len(handles)} offsets"

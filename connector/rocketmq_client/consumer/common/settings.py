@@ -56,8 +56,11 @@ class ConsumeFrom(enum.Enum):
     """Where a group without committed offsets starts; the values are the wire's names."""
 
     LAST = "CONSUME_FROM_LAST_OFFSET"
+    """At the end."""
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
+    """At the first message."""
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+    """At the first message stored at a time or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,9 @@ class FlowLimits:
     """Limits of one queue's messages that wait for consumption. Raises ValueError."""
 
     count_max: int = 1_000
+    """The limit of messages."""
     size_max: int = 100 * 1024 * 1024
+    """The limit of bytes."""
     span_max: int | None = 2_000
     """The limit of the offsets' span; None in orderly consumption, which starts at the oldest."""
     topic_count_max: int | None = None
@@ -91,40 +96,59 @@ class FlowLimits:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """Raises ValueError for invalid settings."""
+    """The group of a consumer, its subscriptions and limits, with RocketMQ's defaults.
+
+    Raises ValueError for invalid settings.
+    """
 
     group: str
+    """The consumer group."""
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
     """Subscriptions by topic."""
     namespace: str | None = None
     """The prefix of the group's and the topics' names; received messages show names without it."""
     model: MessageModel = MessageModel.CLUSTERING
+    """Which members receive a message."""
     consume_from: ConsumeFrom = ConsumeFrom.LAST
     """The start of a group without committed offsets. As in RocketMQ, a queue from which nothing
     has expired starts at 0; with `TIMESTAMP` only if the broker is of version 4.9."""
     consume_timestamp_ms: int | None = None
     """The time where `TIMESTAMP` starts; None: half an hour before the consumer's start."""
     strategy: Strategy = field(default_factory=Average)
+    """How members divide the queues of a topic."""
     pull_batch_size: int = 512
     """Messages per pull. RocketMQ asks for 32, and a real broker returns at most 32; the bundled
     broker returns more."""
     pull_interval_ms: int = 0
+    """The pause between two pulls of a queue."""
     limits: FlowLimits = field(default_factory=FlowLimits)
+    """The limits of messages that wait for the listener."""
     suspend_ms: int = 15_000
+    """How long a broker holds a pull without messages."""
     pull_timeout_ms: int = 30_000
+    """The limit for the answer to a pull."""
     request_timeout_ms: int = 3_000
+    """The limit for the answer to another request."""
     consume_batch_size: int = 1
+    """The most messages of one call of the listener."""
     threads: int = 20
+    """The threads that call the listener."""
     consume_timeout_ms: int = 15 * 60_000
+    """The limit for a call of the listener; later its messages go back to the broker."""
     attempts_max: int | None = None
     """The attempts per message; None: 16 in concurrent consumption, unlimited in orderly."""
     suspend_queue_ms: int = 1_000
     """The pause of an orderly queue after SUSPEND_CURRENT_QUEUE_A_MOMENT."""
     heartbeat_ms: int = 30_000
+    """The period of heartbeats."""
     route_ms: int = 30_000
+    """The period of route refreshes."""
     rebalance_ms: int = 20_000
+    """The period of rebalances."""
     persist_ms: int = 5_000
+    """The period of offset commits."""
     lock_ms: int = 20_000
+    """The period of lock renewals of orderly queues."""
     shutdown_wait_ms: int = 5_000
     """The time that running listeners have to finish at shutdown."""
 
@@ -162,6 +186,7 @@ class ConsumerSettings:
 
     @property
     def is_broadcasting(self) -> bool:
+        """Whether every member receives every message."""
         return self.model is MessageModel.BROADCASTING
 
     @property
@@ -177,9 +202,11 @@ class PopSettings:
     invisible_ms: int = 60_000
     """The time that listeners have for a message before the broker redelivers it."""
     batch_size: int = 32
+    """The most messages of one pop."""
     pending_max: int = 96
     """The limit of waiting messages per popped queue, above which pops pause."""
     poll_ms: int = 15_000
+    """How long a broker holds a pop without messages."""
     retry_seconds: tuple[int, ...] = _RETRY_SECONDS
     """The waits after a message's first, second, ... failure."""
 

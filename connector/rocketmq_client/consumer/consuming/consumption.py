@@ -20,7 +20,6 @@ queue is leaving         the queue pauses until it is given up, or stays after a
 from __future__ import annotations
 
 import logging
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -89,14 +88,19 @@ class _Running:
     owned: OwnedQueue
     messages: list[ReceivedMessage]
     started_ms: int
-    is_expired: bool = False
+    is_returned: bool = False
+    """The listener returned after the batch had expired."""
 
 
 class ConcurrentConsumption(Consumption):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._running: set[_Running] = set()
-        self._running_lock = threading.Lock()
+        """The thread that removes a batch decides about it.
+
+        With a lock, taken for every message, two threads wait for each other at every message:
+        100,000 messages one by one took 2.3 s instead of 1.0 s.
+        """
 
     def on_messages(self, owned: OwnedQueue, messages: list[ReceivedMessage]) -> None:
         size = self.settings.consume_batch_size
@@ -112,25 +116,27 @@ class ConcurrentConsumption(Consumption):
         context = ConsumeContext(owned.queue)
         status, _ = self.calls.call(messages, context)
         owned.process.last_consume_ms = now_ms()
-        with self._running_lock:
+        if not self._claim(running):
+            running.is_returned = True
+            if not self._claim(running):
+                return
+        self._apply(owned, messages, status, context)
+
+    def _claim(self, running: _Running) -> bool:
+        """Whether the caller decides about the batch; False if another thread does."""
+        try:
             self._running.remove(running)
-            is_expired = running.is_expired
-        if not is_expired:
-            self._apply(owned, messages, status, context)
+        except KeyError:
+            return False
+        return True
 
     def expire(self, time_ms: int) -> None:
         if self.settings.is_broadcasting:
             return
         oldest_ms = time_ms - self.settings.consume_timeout_ms
-        with self._running_lock:
-            expired = [
-                running
-                for running in tuple(self._running)
-                if running.started_ms < oldest_ms and not running.is_expired
-            ]
-            for running in expired:
-                running.is_expired = True
-        for running in expired:
+        for running in self._running.copy():
+            if running.started_ms >= oldest_ms or not self._claim(running):
+                continue
             if running.owned.process.is_dropped:
                 continue
             _LOG.warning(
@@ -141,11 +147,9 @@ class ConcurrentConsumption(Consumption):
             sent = [message for message in running.messages if message not in failed]
             self._finish(running.owned, sent)
             if failed:
-                with self._running_lock:
-                    is_running = running in self._running
-                    running.is_expired = not is_running
-                if not is_running:
-                    # The listener returned meanwhile, and its result was ignored.
+                self._running.add(running)
+                # If the listener returned meanwhile, its result was ignored.
+                if running.is_returned and self._claim(running):
                     self._retry_here(running.owned, failed)
 
     def _apply(

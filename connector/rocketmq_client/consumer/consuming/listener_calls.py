@@ -45,8 +45,11 @@ _FAILURES: Final = (
     OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT,
     OrderlyStatus.ROLLBACK,
 )
+_CONCURRENT: Final = (ConsumeStatus.SUCCESS, ConsumeStatus.RECONSUME_LATER)
+_ORDERLY: Final = (OrderlyStatus.SUCCESS, OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT)
 DEAD_LETTER_LEVEL: Final = -1
 _SEND_BACK_MS_MAX: Final = 5_000
+_NAMED_MAX: Final = 32
 
 
 @dataclass(eq=False)
@@ -59,6 +62,7 @@ class ListenerCalls:
     _: KW_ONLY
     is_orderly: bool = False
     counts: ConsumeCounts = field(default_factory=ConsumeCounts)
+    _has_explained: bool = field(default=False, init=False)
 
     def call(
         self, messages: list[ReceivedMessage], context: ConsumeContext
@@ -69,25 +73,51 @@ class ListenerCalls:
             for message in messages:
                 message.consume_start_ms = epoch_ms
         for hook in self.hooks:
-            _call_hook(hook.before, messages, context)
+            _call_hook(hook.before, tuple(messages), context)
         started_ns = time.monotonic_ns()
-        status: object = None
-        try:
-            status = self.listener(messages, context)
-            result = ReturnType.RETURN_NULL if status is None else ReturnType.SUCCESS
-        except BaseException:  # noqa: BLE001 - its cancellation or exit is a failure too
-            _LOG.exception("%s: the listener failed", context.queue)
-            result = ReturnType.EXCEPTION
+        status, result = self._ask_listener(messages, context)
         spent_ns = time.monotonic_ns() - started_ns
-        # In order there is no time limit: the next batch waits for this one.
-        if not self.is_orderly and spent_ns >= self.settings.consume_timeout_ms * 1_000_000:
-            result = ReturnType.TIME_OUT
-        elif result is ReturnType.SUCCESS and status in _FAILURES:
-            result = ReturnType.FAILED
+        if result is ReturnType.SUCCESS:
+            # In order there is no time limit: the next batch waits for this one.
+            if not self.is_orderly and spent_ns >= self.settings.consume_timeout_ms * 1_000_000:
+                result = ReturnType.TIME_OUT
+            elif status in _FAILURES:
+                result = ReturnType.FAILED
         for hook in self.hooks:
-            _call_hook(hook.after, messages, context, result)
+            _call_hook(hook.after, tuple(messages), context, result)
         self.counts.spent_ns += spent_ns
         return status, result
+
+    def _ask_listener(
+        self, messages: list[ReceivedMessage], context: ConsumeContext
+    ) -> tuple[object, ReturnType]:
+        try:
+            # A list of its own: what the listener does to it must not lose or repeat messages.
+            status = self.listener(messages.copy(), context)
+        except BaseException:  # noqa: BLE001 - its cancellation or exit is a failure too
+            _LOG.exception("%s: the listener failed", self._describe(messages, context))
+            return None, ReturnType.EXCEPTION
+        if status is not None:
+            return status, ReturnType.SUCCESS
+        _LOG.warning(
+            "%s: the listener returned None, which counts as a failure",
+            self._describe(messages, context),
+        )
+        if not self._has_explained:
+            self._has_explained = True
+            consumed, failed = _ORDERLY if self.is_orderly else _CONCURRENT
+            _LOG.warning(
+                "group=%s: a listener returns %s for consumed messages and %s for failed ones",
+                self.settings.group,
+                consumed,
+                failed,
+            )
+        return None, ReturnType.RETURN_NULL
+
+    def _describe(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> str:
+        ids = [message.message_id for message in messages[:_NAMED_MAX]]
+        more = [f"{len(messages) - _NAMED_MAX} more"] if len(messages) > _NAMED_MAX else []
+        return f"group={self.settings.group} {context.queue} messages={', '.join(ids + more)}"
 
     def consume_for_tool(self, request: ConsumeDirectly) -> ConsumeDirectlyReply | BrokerError:
         """Call the listener with a tool's message, without hooks; this commits no offset."""
@@ -97,15 +127,15 @@ class ListenerCalls:
         except (ProtocolError, ValueError) as error:
             return broker_error(ResponseCode.SYSTEM_ERROR, f"the message cannot be read: {error}")
         context = ConsumeContext(QueueId(topic, request.broker, message.queue_index))
-        plain = ListenerCalls(self.settings, self.listener, is_orderly=True)
-        status, how = plain.call([message], context)
+        started_ns = time.monotonic_ns()
+        status, how = self._ask_listener([message], context)
+        spent_ms = (time.monotonic_ns() - started_ns) // 1_000_000
         if how is ReturnType.EXCEPTION:
             result = ConsumeResult.EXCEPTION
         elif how is ReturnType.RETURN_NULL:
             result = ConsumeResult.RETURN_NULL
         else:
             result = _RESULTS.get(status, ConsumeResult.LATER)
-        spent_ms = plain.counts.spent_ns // 1_000_000
         return ConsumeDirectlyReply(result, spent_ms, self.is_orderly, context.auto_commit)
 
 

@@ -29,7 +29,7 @@ from rocketmq_client.consumer.consuming.listener_calls import (
     split_outcome,
 )
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
-from rocketmq_wire.errors import RocketMQError, UnsupportedRequestError
+from rocketmq_wire.errors import ProtocolError, RocketMQError, UnsupportedRequestError
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.plural import plural
 from rocketmq_wire.requests.contract import Reply, Request
@@ -103,7 +103,12 @@ class PopConsumption:
             if owned.is_dropped:
                 self.return_soon(popped)
             else:
+                for one in popped:
+                    one.message.unpack()
                 self._consume(owned, popped, late_ms)
+        except ProtocolError as error:
+            # The broker redelivers messages without an acknowledgement until they are dead letters.
+            _LOG.error("%s: a popped message cannot be read: %s", owned.queue, error)
         finally:
             owned.finish(len(popped))
 

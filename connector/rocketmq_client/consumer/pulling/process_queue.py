@@ -39,7 +39,6 @@ ERROR_DELAY_MS: Final = 3_000
 BROKER_FLOW_DELAY_MS: Final = 20
 EMPTY_REPLY_DELAY_MS: Final = 200
 ILLEGAL_DELAY_MS: Final = 10_000
-FLOW_WARNING_EVERY: Final = 1_000
 # A pull of fewer messages costs more than it brings.
 _PULL_COUNT_MIN: Final = 32
 
@@ -137,9 +136,18 @@ class ProcessQueue:
         self.is_dropped = True
 
 
+class FlowLimit(enum.Enum):
+    """The limits whose delays a consumer counts, each by itself."""
+
+    QUEUE = "one queue's messages or bytes"
+    SPAN = "one queue's span of offsets"
+    CONSUMER = "the messages of all queues"
+
+
 class Step(enum.Enum):
     PULL = "pull"
     WAIT = "wait until `not_before_ms`"
+    FLOW = "as WAIT, because a limit of waiting messages is exceeded"
     REREAD = "the lock is new: read the committed offset before the first pull"
     STOP = "the member lost the queue"
 
@@ -154,10 +162,8 @@ class PullControl:
     """The pause between two pulls."""
     not_before_ms: int = 0
     is_pulling: bool = False
-    is_flow_blocked: bool = False
-    flow_count: int = 0
-    """The number of pulls that a limit delayed."""
-    flow_reason: str = ""
+    exceeded: FlowLimit | None = None
+    """The limit that delays the next pull."""
     is_first: bool = True
 
     def step(
@@ -183,13 +189,10 @@ class PullControl:
             return self._wait(now_ms, SUSPENDED_DELAY_MS)
         if not is_wanted:
             return self._wait(now_ms, UNLOCKED_DELAY_MS)
-        reason = "too many messages wait in all queues" if is_full else self._exceeded(queue)
-        if reason is not None:
-            self.flow_count += 1
-            self.flow_reason = reason
-            self.is_flow_blocked = True
-            return self._wait(now_ms, FLOW_DELAY_MS)
-        self.is_flow_blocked = False
+        self.exceeded = FlowLimit.CONSUMER if is_full else self._exceeded(queue)
+        if self.exceeded is not None:
+            self._wait(now_ms, FLOW_DELAY_MS)
+            return Step.FLOW
         if self.is_orderly:
             if not queue.is_lock_valid(now_ms):
                 self.is_first = True
@@ -227,11 +230,11 @@ class PullControl:
 
     def on_consumed(self, queue: ProcessQueue) -> bool:
         """Check the limits after consumption; True if a waiting queue may be pulled from now."""
-        if not self.is_flow_blocked or queue.count > self.limits.count_max // 2:
+        if self.exceeded is None or queue.count > self.limits.count_max // 2:
             return False
         if self._exceeded(queue) is not None:
             return False
-        self.is_flow_blocked = False
+        self.exceeded = None
         self.not_before_ms = 0
         return True
 
@@ -239,20 +242,12 @@ class PullControl:
         """How many messages to pull: as many as fit, but not a tiny number."""
         return min(batch_size, max(self.limits.count_max - queue.count, _PULL_COUNT_MIN))
 
-    @property
-    def flow_warning_is_due(self) -> bool:
-        """True for every thousandth delay: single delays are normal."""
-        return self.is_flow_blocked and self.flow_count % FLOW_WARNING_EVERY == 0
-
-    def _exceeded(self, queue: ProcessQueue) -> str | None:
-        """The exceeded limit in words; None if the queue may be pulled from."""
+    def _exceeded(self, queue: ProcessQueue) -> FlowLimit | None:
         limits = self.limits
-        if queue.count >= limits.count_max:
-            return f"{queue.count} messages wait, the limit is {limits.count_max}"
-        if queue.size >= limits.size_max:
-            return f"{queue.size} bytes wait, the limit is {limits.size_max}"
+        if queue.count >= limits.count_max or queue.size >= limits.size_max:
+            return FlowLimit.QUEUE
         if limits.span_max is not None and queue.count and queue.span > limits.span_max:
-            return f"the offsets that wait span {queue.span}, the limit is {limits.span_max}"
+            return FlowLimit.SPAN
         return None
 
     def _wait(self, now_ms: int, delay_ms: int) -> Step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -13,7 +14,12 @@ from typing import Final
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_pull, tags_of
 from rocketmq_client.consumer.common.settings import ConsumerSettings
-from rocketmq_client.consumer.pulling.process_queue import ProcessQueue, PullControl, Step
+from rocketmq_client.consumer.pulling.process_queue import (
+    FlowLimit,
+    ProcessQueue,
+    PullControl,
+    Step,
+)
 from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
 from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
@@ -24,6 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 # A real broker checks held pulls for expiry only every five seconds.
 HOLD_GRACE_MS: Final = 10_000
+_DELAYS_LOGGED: Final = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +109,8 @@ class QueuePuller(NoPulls):
     is_suspended: bool = False
     paused: frozenset[QueueId] = frozenset()
     """Queues that are not pulled from."""
+    delays: Counter[FlowLimit] = field(default_factory=Counter)
+    """How often each limit delayed a pull of this consumer."""
 
     def start(self, owned: OwnedQueue) -> None:
         """Pull from the queue until it is dropped; a second call runs its next step at once."""
@@ -125,6 +134,7 @@ class QueuePuller(NoPulls):
                 is_wanted=wanted is not None,
                 is_full=self.is_full(),
             )
+            exceeded = control.exceeded
         if step is Step.PULL:
             self._pull(owned, time_ms)
         elif step is Step.REREAD:
@@ -134,15 +144,39 @@ class QueuePuller(NoPulls):
                 timeout_ms=self.settings.request_timeout_ms,
                 on_done=partial(self._on_committed_offset, owned),
             )
-        elif step is Step.WAIT and not control.is_pulling:
-            if control.flow_warning_is_due:
-                _LOG.warning(
-                    "%s: consumption is slow: %s (%d times so far)",
-                    owned.queue,
-                    control.flow_reason,
-                    control.flow_count,
-                )
+        elif step is Step.FLOW and exceeded is not None:
+            self._count_delay(owned, exceeded)
             self._step_later(owned)
+        elif step is Step.WAIT and not control.is_pulling:
+            self._step_later(owned)
+
+    def _count_delay(self, owned: OwnedQueue, exceeded: FlowLimit) -> None:
+        """Count a delay by a limit, and log the first of every thousand of its kind."""
+        process, limits = owned.process, owned.control.limits
+        delays = self.delays[exceeded]
+        self.delays[exceeded] += 1
+        if delays % _DELAYS_LOGGED:
+            return
+        with owned.lock:
+            first = process.waiting_from
+            last = first + process.span
+            count, size = process.count, process.size
+        _LOG.warning(
+            "group=%s %s: flow control by %s: minOffset=%d maxOffset=%d count=%d size=%d bytes, "
+            "limits: count=%d size=%d bytes span=%s, nextOffset=%d flowControlTimes=%d",
+            self.settings.group,
+            owned.queue,
+            exceeded.value,
+            first,
+            last,
+            count,
+            size,
+            limits.count_max,
+            limits.size_max,
+            limits.span_max,
+            process.next_begin,
+            delays + 1,
+        )
 
     def _step_later(self, owned: OwnedQueue) -> None:
         if not owned.is_step_due:
@@ -194,9 +228,12 @@ class QueuePuller(NoPulls):
             self._on_illegal_offset(owned, start, result)
             return
         messages: list[ReceivedMessage] = []
+        next_begin = result.next_begin
         if result.status is PullStatus.FOUND:
             try:
-                messages = decode_pull(result, owned.queue, owned.tags, self.settings.namespace)
+                messages, next_begin = decode_pull(
+                    result, owned.queue, owned.tags, self.settings.namespace
+                )
             except RocketMQError as error:
                 self._on_error(owned, error, time_ms)
                 return
@@ -221,7 +258,7 @@ class QueuePuller(NoPulls):
                 result.next_begin,
             )
         with owned.lock:
-            process.add(messages, result.next_begin)
+            process.add(messages, next_begin)
         if messages:
             self.counts.messages += len(messages)
             self.on_messages(owned, messages)

@@ -66,7 +66,9 @@ class Download:
             while not self._stream.is_finished:
                 chunk = self._next_chunk()
                 if chunk is None:
+                    self._outage_log.log_wait(self._now_ms(), self._stream.waits_for)
                     continue
+                self._outage_log.end_wait()
                 if self._stream.is_finished:
                     self._release()
                 self._clock.leave()
@@ -112,7 +114,7 @@ class Download:
         if self._is_untaken:
             self._is_untaken = False
             call.taken()
-        event = next_event(call.connection.inbox, self._wait_ms())
+        event = next_event(call.connection.inbox, min(self._wait_ms(), _TURN_MS_MAX))
         now_ms = self._now_ms()
         if event is not None and event.message is not None:
             self._heard_ms = now_ms

@@ -39,11 +39,18 @@ _CALLS_MAX: Final = 64
 """The calls of one `call_many` in flight: a peer may allow a hundred streams."""
 
 
+# A receive brings up to 32 messages of 4 MiB, and a status.
+_ANSWER_SIZE_MAX: Final = 160 * 1024 * 1024
+_FRAMES_MAX: Final = 4_096
+
+
 @dataclass(slots=True)
 class Pending:
     """A call in flight: its messages so far, and how it ended."""
 
     frames: list[bytes] = field(default_factory=list)
+    size: int = 0
+    """The bytes of the messages."""
     error: RocketMQError | None = None
     is_done: bool = False
 
@@ -183,6 +190,10 @@ class PublicChannel:
         pending = self._pending.get(call)
         if pending is not None and event.message is not None:
             pending.frames.append(bytes(event.message))
+            pending.size += len(event.message)
+            if pending.size > _ANSWER_SIZE_MAX or len(pending.frames) > _FRAMES_MAX:
+                self._lose(RemoteProtocolError(f"an answer of more than {pending.size} bytes"))
+                return
         if event.is_over and call.connection is self._connection:
             self._on_end(call)
 

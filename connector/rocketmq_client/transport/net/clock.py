@@ -10,8 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from rocketmq_wire.errors import RocketMQError, TransportError
+
+_FIRST_WAIT_MS: Final = 5_000
+_NEXT_WAIT_MS: Final = 30_000
 
 
 class ActiveClock:
@@ -49,7 +53,7 @@ class ActiveClock:
 
 
 class OutageLog:
-    """Logs the begin and the end of each outage that a download waits for."""
+    """Logs the begin and the end of each outage that a download waits for, and long waits."""
 
     def __init__(self, logger: logging.Logger, outage_ms: int) -> None:
         """`outage_ms` is the longest outage that the download waits for."""
@@ -57,6 +61,8 @@ class OutageLog:
         self._outage_ms = outage_ms
         self._since_ms: dict[str, int] = {}
         """Since when each unreachable broker has been logged."""
+        self._waits_since_ms: int | None = None
+        self._wait_is_due_ms = 0
 
     def log(self, error: RocketMQError, now_ms: int, broker: str = "the broker") -> None:
         """Log an outage once, and for how long the download waits."""
@@ -64,6 +70,20 @@ class OutageLog:
             self._since_ms[broker] = now_ms
             outage_s = self._outage_ms / 1_000
             self._logger.warning("waiting for %s for up to %.0f s: %s", broker, outage_s, error)
+
+    def log_wait(self, now_ms: int, waits_for: Callable[[], str]) -> None:
+        """Log what a download has waited for since its last chunk: after 5 s, and each 30 s."""
+        if self._waits_since_ms is None:
+            self._waits_since_ms = now_ms
+            self._wait_is_due_ms = now_ms + _FIRST_WAIT_MS
+        elif now_ms >= self._wait_is_due_ms:
+            self._wait_is_due_ms = now_ms + _NEXT_WAIT_MS
+            waited_s = (now_ms - self._waits_since_ms) / 1_000
+            self._logger.warning("waited %.0f s for %s", waited_s, waits_for())
+
+    def end_wait(self) -> None:
+        """Note a chunk: the next wait begins later."""
+        self._waits_since_ms = None
 
     def log_recovery(self, now_ms: int, broker: str = "the broker") -> None:
         """Log the end of an outage that was logged."""

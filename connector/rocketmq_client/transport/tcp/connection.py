@@ -36,6 +36,8 @@ from rocketmq_wire.requests.topics import GetRoute
 # The bytes of one turn: a busy broker must not keep the others' answers waiting.
 _RECEIVE_SIZE_MAX: Final = 8 * 1024 * 1024
 _SEND_PARTS_MAX: Final = 64
+# The answers that wait for a broker to read them; one of a consumer's state takes some 100 KB.
+_UNREAD_ANSWERS_MAX: Final = 4 * 1024 * 1024
 # The kernel notices after this time that a peer has vanished (power cut, dropped packets), whether
 # we send or wait.
 _PEER_SILENT_MS: Final = 15_000
@@ -118,6 +120,10 @@ class Connection:
         """Notices of the broker; the exchange takes them after each turn."""
         self.heard_ms = now_ms
         """The time when bytes came last."""
+        self._served_ms = now_ms
+        """The time when the last answer to a request came, or bytes of a frame in the middle."""
+        self._answer_bytes = 0
+        """The answers to the broker's requests that were queued since nothing was unsent."""
         self._begin()
 
     # --- state --------------------------------------------------------------------------------
@@ -194,8 +200,7 @@ class Connection:
 
     def flush(self) -> None:
         # Answers to requests of the broker may be ready only now.
-        for answer in self._session.take_answers():
-            self._queue((answer,))
+        self._queue_answers()
         if not self.is_open or not self._out or self._socket is None:
             return
         try:
@@ -222,7 +227,7 @@ class Connection:
         if not self.is_open and now_ms >= self._connect_deadline_ms:
             self.fail(ConnectError(self.address, "the connection attempt timed out"))
             return
-        expired = self._session.expire(now_ms, heard_ms=self.heard_ms)
+        expired = self._session.expire(now_ms, heard_ms=self._served_ms)
         calls = [self._calls.pop(opaque) for opaque in expired]
         # No bytes came since it was sent: the connection is suspect, not this request.
         is_silent = any(self.heard_ms <= call.sent_ms for call in calls)
@@ -333,6 +338,18 @@ class Connection:
         else:
             self.fail(found or ConnectionLostError(self.address, reason))
 
+    def _queue_answers(self) -> None:
+        """Queue answers to requests of the broker, unless it reads none of them."""
+        if not self._out:
+            self._answer_bytes = 0
+        for answer in self._session.take_answers():
+            self._answer_bytes += len(answer)
+            if self._answer_bytes > _UNREAD_ANSWERS_MAX:
+                text = f"{self.address} does not read the answers to its own requests"
+                self.fail(RemoteProtocolError(text))
+                return
+            self._queue((answer,))
+
     def _queue(self, parts: tuple[Buffer, ...]) -> None:
         self._out.extend(memoryview(part).cast("B") for part in parts)
 
@@ -365,7 +382,7 @@ class Connection:
                 self.heard_ms = now_ms
                 received += size
                 self._session.received(size)
-                self._complete()
+                self._complete(now_ms)
                 if size < len(buffer):
                     return  # The kernel has no more: save the call that would return nothing.
         except BlockingIOError:
@@ -378,14 +395,19 @@ class Connection:
             is_http = isinstance(error, FrameTooLargeError) and error.is_http
             self.fail(WrongPortError(self.address, False, speaks_http=True) if is_http else error)
 
-    def _complete(self) -> None:
+    def _complete(self, now_ms: int) -> None:
+        if not self._session.is_between_frames:
+            self._served_ms = now_ms
+        late_before = self._session.late_count
         while (completed := self._session.next_completed()) is not None:
             self._was_answered = True
+            self._served_ms = now_ms
             call = self._calls.pop(completed.opaque, None)
             if call is not None:
                 self._finish(call, completed.result)
-        for answer in self._session.take_answers():
-            self._queue((answer,))
+        if late_before < self._session.late_count <= self._session.given_up_count:
+            self._served_ms = now_ms  # Late answers come first: the link is slow.
+        self._queue_answers()
         self.notices.extend(self._session.take_notices())
 
     def _finish(self, call: Call, result: Reply | RocketMQError) -> None:

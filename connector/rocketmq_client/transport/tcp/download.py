@@ -73,6 +73,7 @@ class Download:
                 foremost = self._windows[0]
                 chunk = foremost.take()
                 if chunk is not None:
+                    self._outage_log.end_wait()
                     # The next pulls are on their way before the consumer goes to work.
                     self._send_requests()
                     self._requests.flush()
@@ -84,6 +85,7 @@ class Download:
                 elif foremost.is_finished:
                     self._windows.pop(0)
                 else:
+                    self._outage_log.log_wait(self._clock.now_ms(), foremost.waits_for)
                     self._requests.step(0 if self._inbox else self._wait_ms())
         finally:
             # Replies to inquiries are small: they may still come, into an inbox without a reader.

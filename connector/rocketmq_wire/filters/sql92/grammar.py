@@ -90,9 +90,10 @@ class Token(NamedTuple):
 
 _WORDS: Final = {kind.value: kind for kind in Kind if kind.value.isalpha() and kind.value.isupper()}
 _SYMBOLS: Final = {kind.value: kind for kind in Kind if not kind.value[0].isalpha()}
-_BLANKS: Final = re.compile(
-    r"(?:[ \t\n\r\f]+|--[^\n\r]*(?:\r\n|\n|\r)|/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/)*"
-)
+_COMMENT: Final = r"/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/"
+_BLANKS: Final = re.compile(rf"(?:[ \t\n\r\f]+|--[^\n\r]*(?:\r\n|\n|\r)|{_COMMENT})*")
+_BLANKS_OF_LAST_LINE: Final = re.compile(rf"(?:[ \t\f]+|{_COMMENT})*")
+"""Without line comments: to look for the line end that each `--` lacks takes quadratic time."""
 _TOKEN: Final = re.compile(
     r"(?P<FLOAT>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
     r"|(?P<WHOLE>0|[1-9][0-9]*[lL]?)"
@@ -110,6 +111,7 @@ class Tokens:
             raise SqlSyntaxError(text, 0, f"it is longer than {TEXT_SIZE_MAX} characters")
         self.text = text
         self._position = 0
+        self._last_line_end = max(text.rfind("\n"), text.rfind("\r"))
         self._ahead: list[Token] = []
 
     def peek(self, count: int = 0) -> Token:
@@ -135,7 +137,9 @@ class Tokens:
         return SqlSyntaxError(self.text, self.peek().position, reason)
 
     def _read(self) -> Token:
-        blanks = _BLANKS.match(self.text, self._position)
+        is_last_line = self._position > self._last_line_end
+        pattern = _BLANKS_OF_LAST_LINE if is_last_line else _BLANKS
+        blanks = pattern.match(self.text, self._position)
         begin = blanks.end() if blanks else self._position
         if begin == len(self.text):
             return Token(Kind.END, "", begin)
@@ -173,11 +177,15 @@ _CONSTANTS: Final = {Kind.TRUE: True, Kind.FALSE: False, Kind.NULL: None}
 
 @dataclass(frozen=True, slots=True)
 class Selector:
+    """A compiled SQL92 expression over the properties of messages."""
+
     root: Node
     names: frozenset[str]
     """The properties that the expression reads."""
     unread: str
     """The text after the expression, which brokers ignore."""
+    node_count: int
+    """What one evaluation costs at most, in nodes of the tree."""
 
     @property
     def problem(self) -> str | None:
@@ -201,10 +209,11 @@ def parse_selector(text: str) -> Selector:
     """Compile an expression. Raises SqlSyntaxError."""
     parser = _Parser(text)
     root = parser.built(as_boolean, parser.any_of())
-    if _height_is_over(root, _HEIGHT_MAX):
+    node_count = _count_nodes(root)
+    if node_count is None:
         raise SqlSyntaxError(text, 0, f"more than {_HEIGHT_MAX} operators follow each other")
     rest = parser.tokens.peek()
-    return Selector(root, frozenset(parser.names), text[rest.position :])
+    return Selector(root, frozenset(parser.names), text[rest.position :], node_count)
 
 
 class _Parser:
@@ -347,11 +356,13 @@ class _Parser:
         return node
 
 
-def _height_is_over(root: Node, limit: int) -> bool:
-    """True for a tree that is too high to be evaluated by recursion."""
+def _count_nodes(root: Node) -> int | None:
+    """The nodes of a tree; None if it is too high to be evaluated by recursion."""
     level: list[Node] = [root]
-    for _ in range(limit):
+    count = 0
+    for _ in range(_HEIGHT_MAX):
+        count += len(level)
         level = [child for node in level for child in children_of(node)]
         if not level:
-            return False
-    return True
+            return count
+    return None

@@ -16,7 +16,6 @@ from typing import Any, Final
 from rocketmq_wire.errors import BrokerError, NotOverGrpcError, RemoteProtocolError, broker_error
 from rocketmq_wire.grpc.bulk import records, values
 from rocketmq_wire.grpc.bulk.methods import (
-    ITEMS_MAX,
     AnyRequest,
     Method,
     Outcome,
@@ -27,7 +26,13 @@ from rocketmq_wire.grpc.bulk.methods import (
     small,
 )
 from rocketmq_wire.grpc.bulk.shapes import TUPLE, Converter, Pair, Shape, or_else, repeated
+from rocketmq_wire.limits import (
+    CALL_ITEMS_MAX,
+    HEARTBEAT_GROUPS_MAX,
+    HEARTBEAT_SUBSCRIPTIONS_MAX,
+)
 from rocketmq_wire.model import DEFAULT_TOPIC
+from rocketmq_wire.numbers import whole_number
 from rocketmq_wire.requests import brokers, groups, offsets, topics
 from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.messages import PullMessages
@@ -61,7 +66,7 @@ def calls_of(requests: Sequence[AnyRequest]) -> list[tuple[Method, list[int]]]:
             continue
         key = (method.name, method.sharing_key(request))
         indexes = shared.get(key)
-        if indexes is None or len(indexes) == ITEMS_MAX:
+        if indexes is None or len(indexes) == CALL_ITEMS_MAX:
             indexes = shared[key] = []
             calls.append((method, indexes))
         indexes.append(index)
@@ -78,9 +83,10 @@ def error_from_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> BrokerEr
     """The broker's refusal in trailing metadata; None if there is none."""
     found = dict(metadata)
     code, remark = found.get(CODE_KEY), found.get(REMARK_KEY, b"")
-    if not isinstance(code, str) or not code.isdecimal() or not isinstance(remark, bytes):
+    number = whole_number(code) if isinstance(code, str) else None
+    if number is None or not isinstance(remark, bytes):
         return None
-    return broker_error(int(code), remark.decode("utf-8", "replace"))
+    return broker_error(number, remark.decode("utf-8", "replace"))
 
 
 _KIND_BY_TIMESTAMP: Final = 3
@@ -161,6 +167,16 @@ _DELETE_TOPIC: Final = Pair(
     ),
     _delete_topic,
 )
+
+
+def _consumers(messages: Any) -> Any:
+    for consumer in limited(messages, HEARTBEAT_GROUPS_MAX):
+        limited(consumer.subscriptions, HEARTBEAT_SUBSCRIPTIONS_MAX)
+    return _ALL_CONSUMERS.from_message(messages)
+
+
+_ALL_CONSUMERS: Final = repeated(values.CONSUMER)
+_CONSUMERS: Final = Pair(_ALL_CONSUMERS.to_message, _consumers)
 
 
 def _send(name: str, shape: Shape[Any]) -> Method:
@@ -265,9 +281,7 @@ METHODS: Final[tuple[Method, ...]] = (
         offsets.ConsumeStatsReply,
         queues=values.COMMITTED_OFFSETS,
     ),
-    simple(
-        "Heartbeat", groups.Heartbeat, producer_groups=TUPLE, consumers=repeated(values.CONSUMER)
-    ),
+    simple("Heartbeat", groups.Heartbeat, producer_groups=TUPLE, consumers=_CONSUMERS),
     simple("UnregisterClient", groups.UnregisterClient),
     alone(
         "PullMessages",

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from rocketmq_wire.errors import BrokerError, LocalProtocolError, RemoteProtocolError
 from rocketmq_wire.grpc.bulk.shapes import Converter, Shape
+from rocketmq_wire.limits import CALL_ITEMS_MAX, REQUEST_SIZE_MAX
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.stubs import SERVICE, message_class, parse, serialize
 
 AnyRequest = Request[Any]
 Outcome = Reply | BrokerError
-
-# The limit of one call, far below the size limit of both sides; clients split longer lists.
-ITEMS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ def small(
         name,
         request_types,
         lambda value: serialize(request.to_message(value)),
-        lambda content: request.from_message(parse(f"{name}Request", content)),
+        lambda content: request.from_message(parse_request(name, content)),
         lambda _, value: serialize(reply.to_message(value)),
         lambda content: reply.from_message(parse(f"{name}Response", content)),
     )
@@ -125,7 +123,7 @@ def shared(
         encode_requests=lambda requests: serialize(
             message_class(f"{name}Request")(**to_fields(requests))
         ),
-        decode_requests=lambda content: from_message(parse(f"{name}Request", content)),
+        decode_requests=lambda content: from_message(parse_request(name, content)),
         encode_outcomes=lambda _, outcomes: serialize(
             message_class(f"{name}Response")(
                 results=[result.to_message(outcome) for outcome in outcomes]
@@ -136,8 +134,25 @@ def shared(
     )
 
 
-def limited(items: Sequence[Any]) -> Sequence[Any]:
+def parse_request(name: str, content: Buffer) -> Any:
+    """The message of a request without records. Raises RemoteProtocolError."""
+    check_size(name, content)
+    return parse(f"{name}Request", content)
+
+
+def check_size(name: str, content: Buffer) -> None:
+    """Check the size of a request without records. Raises RemoteProtocolError.
+
+    This comes before the request is parsed: of empty items a message makes fifty times its size.
+    """
+    if len(content) > REQUEST_SIZE_MAX:
+        raise RemoteProtocolError(
+            f"a {name} request has {len(content)} bytes, over {REQUEST_SIZE_MAX}"
+        )
+
+
+def limited(items: Sequence[Any], count_max: int = CALL_ITEMS_MAX) -> Sequence[Any]:
     """The items of a call. Raises RemoteProtocolError if there are too many."""
-    if len(items) > ITEMS_MAX:
-        raise RemoteProtocolError(f"a call has {len(items)} items, over {ITEMS_MAX}")
+    if len(items) > count_max:
+        raise RemoteProtocolError(f"a call has {len(items)} items, over {count_max}")
     return items

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
+from rocketmq_wire.grpc.bulk.methods import parse_request
 from rocketmq_wire.grpc.bulk.shapes import (
     ONE_PART,
     OPTIONAL_PART,
@@ -19,6 +20,7 @@ from rocketmq_wire.grpc.bulk.shapes import (
     repeated,
 )
 from rocketmq_wire.grpc.bulk.values import QUEUE, STATUS, SUBSCRIPTION, status_to_message
+from rocketmq_wire.limits import STREAM_RANGES_MAX
 from rocketmq_wire.model import Buffer, QueueId, Subscription
 from rocketmq_wire.requests.messages import (
     PullMessages,
@@ -31,8 +33,6 @@ from rocketmq_wire.requests.messages import (
     SendStatus,
 )
 from rocketmq_wire.stubs import message_class, serialize
-
-RANGES_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,11 @@ _SENT: Final = Shape(
 
 def decode_pull_records(content: bytes) -> PullRecords:
     """The request of a stream. Raises RemoteProtocolError for impossible ranges and limits."""
-    message, _ = PULL_RECORDS.parse(content)
-    # Before the ranges become values: a frame has room for millions, which take a minute.
-    if not 0 < len(message.ranges) <= RANGES_MAX:
+    message = parse_request("PullRecords", content)
+    # Before the ranges become values, which take 0.1 ms each.
+    if not 0 < len(message.ranges) <= STREAM_RANGES_MAX:
         raise RemoteProtocolError(
-            f"a stream has 1 to {RANGES_MAX} ranges, not {len(message.ranges)}"
+            f"a stream has 1 to {STREAM_RANGES_MAX} ranges, not {len(message.ranges)}"
         )
     request = PULL_RECORDS.from_message(message)
     for part in request.ranges:

@@ -15,11 +15,12 @@ accepts fields in any order, as protobuf requires; the last of a repeated field 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from rocketmq_wire.errors import RemoteProtocolError
+from rocketmq_wire.limits import MESSAGE_FIELDS_MAX
 from rocketmq_wire.model import Buffer, buffer_size
 from rocketmq_wire.stubs import message_class, parse, serialize
 
@@ -181,14 +182,34 @@ def split_fields(message: Buffer) -> tuple[bytes, dict[int, memoryview]]:
     view = memoryview(message).cast("B")
     small: list[memoryview] = []
     large: dict[int, memoryview] = {}
-    position = 0
+    for number, start, content, end in _fields(view, MESSAGE_FIELDS_MAX):
+        if content is not None and number in (SIZES_FIELD, BODY_FIELD):
+            large[number] = view[content:end]
+        else:
+            small.append(view[start:end])
+    return b"".join(small), large
+
+
+def check_field_count(message: Buffer, count_max: int) -> None:
+    """Raises RemoteProtocolError for a message of more fields, before protobuf parses it."""
+    for _ in _fields(memoryview(message).cast("B"), count_max):
+        pass
+
+
+def _fields(view: memoryview, count_max: int) -> Iterator[tuple[int, int, int | None, int]]:
+    """Each field: its number, start, the start of its content if it is delimited, and its end."""
+    position, count = 0, 0
     while position < len(view):
+        count += 1
+        if count > count_max:
+            raise RemoteProtocolError(f"a message has more than {count_max} fields")
         start = position
         key, position = _read_varint(view, position)
         number, kind = key >> 3, key & 7
+        content = None
         if kind == _LENGTH_DELIMITED:
-            size, position = _read_varint(view, position)
-            content, position = position, position + size
+            size, content = _read_varint(view, position)
+            position = content + size
         elif kind == _VARINT:
             _, position = _read_varint(view, position)
         elif kind in (_FIXED_64, _FIXED_32):
@@ -199,11 +220,7 @@ def split_fields(message: Buffer) -> tuple[bytes, dict[int, memoryview]]:
             raise RemoteProtocolError(
                 f"field {number} at byte {start} ends at byte {position} of {len(view)}"
             )
-        if kind == _LENGTH_DELIMITED and number in (SIZES_FIELD, BODY_FIELD):
-            large[number] = view[content:position]
-        else:
-            small.append(view[start:position])
-    return b"".join(small), large
+        yield number, start, content, position
 
 
 def _varint(value: int) -> bytes:

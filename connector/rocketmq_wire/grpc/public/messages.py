@@ -9,8 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rocketmq_wire.model import Host, StoredMessage
+from rocketmq_wire.numbers import DIGITS_MAX, whole_number
 from rocketmq_wire.records.message_id import offset_message_id
-from rocketmq_wire.records.properties import DELIVER_MS, KEYS, LITE_TOPIC, TAGS, UNIQUE_KEY
+from rocketmq_wire.records.properties import (
+    DELIVER_MS,
+    KEYS,
+    LITE_TOPIC,
+    MESSAGE_GROUP,
+    TAGS,
+    UNIQUE_KEY,
+)
 from rocketmq_wire.records.record import FLAG_COMPRESSED, FLAG_TRANSACTION_PREPARED, body_crc
 from rocketmq_wire.requests.transactions import CHECK_IMMUNITY, PRODUCER_GROUP, TRANSACTIONAL
 from rocketmq_wire.stubs import public
@@ -28,8 +36,9 @@ MESSAGE_TYPE_NAMES: Final = {
     PRIORITY: "PRIORITY",
 }
 
-MESSAGE_GROUP: Final = "__SHARDINGKEY"
 TRACE_CONTEXT: Final = "TRACE_CONTEXT"
+_INT32_MAX: Final = 2**31 - 1
+_INT32_DIGITS_MAX: Final = 9
 MESSAGE_PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 BORN_HOST: Final = "__BORNHOST"
 BORN_MS: Final = "BORN_TIMESTAMP"
@@ -160,7 +169,7 @@ def incoming_of(stored: StoredMessage, delivery: Delivery) -> Any:
     if delivery.receipt_handle:
         system.receipt_handle = delivery.receipt_handle
         put_duration(system.invisible_duration, delivery.invisible_ms)
-    system.delivery_attempt = delivery.attempt
+    system.delivery_attempt = min(delivery.attempt, _INT32_MAX)
     _put_optional(system, properties)
     return message
 
@@ -170,7 +179,7 @@ def _put_optional(system: Any, properties: Mapping[str, str]) -> None:
         if properties.get(name):
             setattr(system, attribute, properties[name])
     if MESSAGE_PRIORITY in properties:
-        system.priority = _number(properties[MESSAGE_PRIORITY], 0)
+        system.priority = _number(properties[MESSAGE_PRIORITY], 0, _INT32_DIGITS_MAX)
     if CHECK_IMMUNITY in properties:
         seconds = _number(properties[CHECK_IMMUNITY], 0)
         put_duration(system.orphaned_transaction_recovery_duration, seconds * 1_000)
@@ -209,6 +218,6 @@ def put_duration(field_: Any, milliseconds_: int) -> None:
     put_timestamp(field_, milliseconds_)
 
 
-def _number(text: str | None, default: int) -> int:
-    is_number = text is not None and text.isascii() and text.isdecimal() and len(text) < 19
-    return int(text) if text is not None and is_number else default
+def _number(text: str | None, default: int, digits_max: int = DIGITS_MAX) -> int:
+    number = whole_number(text, digits_max=digits_max)
+    return default if number is None else number

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
 from rocketmq_wire import fastjson
-from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import (
     Json,
     ObjectKeyed,
     as_object,
     json_object,
     member_bool,
+    member_float,
     member_int,
     member_object,
     member_objects,
@@ -118,14 +118,7 @@ def boolean(name: str, attribute: str, default: bool = False) -> Member:
 
 def number(name: str, attribute: str) -> Member:
     """A float; 0 if absent."""
-
-    def read(owner: JsonObject, name: str) -> float:
-        value = owner.get(name, 0)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise RemoteProtocolError(f"{name} is {str(value)[:40]!r}, no number")
-        return float(value)
-
-    return member(name, attribute, read)
+    return member(name, attribute, member_float, float)
 
 
 def texts(name: str, attribute: str) -> Member:

@@ -10,6 +10,7 @@ from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import as_object, member_object, member_text, member_texts
 from rocketmq_wire.model import BrokerAddresses, Buffer, ClusterInfo
+from rocketmq_wire.numbers import whole_number
 from rocketmq_wire.remoting.codecs import body, header
 from rocketmq_wire.remoting.codecs.layouts import DONE, Codec, Content, answer, constant, layout
 from rocketmq_wire.requests import brokers
@@ -20,10 +21,13 @@ from rocketmq_wire.requests.contract import CountReply
 
 def _addresses_of(broker: body.JsonObject, name: str) -> dict[int, str]:
     addresses = member_object(broker, name)
-    try:
-        return {int(broker_id): member_text(addresses, broker_id) for broker_id in addresses}
-    except ValueError:
-        raise RemoteProtocolError(f"{name} has a key that is no broker id") from None
+    found: dict[int, str] = {}
+    for key in addresses:
+        broker_id = whole_number(key, is_signed=True)
+        if broker_id is None:
+            raise RemoteProtocolError(f"{name} has a key that is no broker id: {key[:40]!r}")
+        found[broker_id] = member_text(addresses, key)
+    return found
 
 
 BROKER: Final = body.Object(

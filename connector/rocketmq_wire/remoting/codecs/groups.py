@@ -21,6 +21,7 @@ from rocketmq_wire.fastjson import (
     member_texts,
 )
 from rocketmq_wire.model import ConsumerInfo, Subscription
+from rocketmq_wire.numbers import whole_number
 from rocketmq_wire.remoting.codecs import body, header
 from rocketmq_wire.remoting.codecs.layouts import (
     DONE,
@@ -38,9 +39,6 @@ from rocketmq_wire.requests import groups
 # --- heartbeats ------------------------------------------------------------------------------
 
 
-_NUMBER_DIGITS_MAX: Final = 18
-
-
 def _producers_of(heartbeat: body.JsonObject, name: str) -> tuple[str, ...]:
     return tuple(
         [member_text(producer, "groupName") for producer in member_objects(heartbeat, name)]
@@ -49,8 +47,8 @@ def _producers_of(heartbeat: body.JsonObject, name: str) -> tuple[str, ...]:
 
 def _subscription_version(subscription: body.JsonObject) -> int:
     value = subscription.get("subVersion")
-    if isinstance(value, str) and value.isdecimal() and len(value) <= _NUMBER_DIGITS_MAX:
-        return int(value)
+    if isinstance(value, str) and (number := whole_number(value)) is not None:
+        return number
     return member_int(subscription, "subVersion", 0)
 
 

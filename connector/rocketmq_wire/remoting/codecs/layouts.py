@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from rocketmq_wire.codes import RequestCode, ResponseCode
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.model import Buffer
+from rocketmq_wire.numbers import whole_number
 from rocketmq_wire.requests.contract import Done, Reply, Request
 
 _NUMBER_SIZE_MAX: Final = 20
@@ -91,10 +92,8 @@ class Fields:
             if default is None:
                 raise RemoteProtocolError(f"the header field {name} is missing")
             return default
-        # Python's int() also takes blanks, underscores and numbers of any length.
-        is_number = len(text) <= _NUMBER_SIZE_MAX and text.removeprefix("-").isdecimal()
-        value = int(text) if is_number else 0
-        if not is_number or not -(1 << bits) <= value < 1 << bits:
+        value = whole_number(text, digits_max=_NUMBER_SIZE_MAX, is_signed=True)
+        if value is None or not -(1 << bits) <= value < 1 << bits:
             raise RemoteProtocolError(f"the header field {name} is no number: {text[:40]!r}")
         return value
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from rocketmq_wire.codes import RequestCode
-from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import Json, as_object, member_list, member_objects
 from rocketmq_wire.model import CommittedOffset
 from rocketmq_wire.remoting.codecs import body, header
@@ -23,13 +22,6 @@ def _offset_or_none(fields: Fields) -> int | None:
     return None if offset == -1 else offset
 
 
-def _tps_of(stats: body.JsonObject, name: str) -> float:
-    tps = stats.get(name)
-    if tps is not None and not isinstance(tps, (int, float)):
-        raise RemoteProtocolError(f"{name} is {str(tps)[:40]!r}, no number")
-    return float(tps or 0)
-
-
 _COMMITTED: Final = body.Object(
     CommittedOffset,
     body.integer("brokerOffset", "broker_offset"),
@@ -39,7 +31,7 @@ _COMMITTED: Final = body.Object(
 )
 _STATS_MEMBERS: Final = (
     body.by_queue("offsetTable", "queues", _COMMITTED),
-    body.member("consumeTps", "tps", _tps_of, float),
+    body.number("consumeTps", "tps"),
 )
 _STATS: Final = body.Object(offsets.ConsumeStatsReply, *_STATS_MEMBERS)
 

@@ -12,6 +12,7 @@ from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import json_object, member_int, member_objects, member_text
 from rocketmq_wire.model import Buffer, Subscription
+from rocketmq_wire.numbers import QUEUE_DIGITS_MAX, whole_number
 from rocketmq_wire.records.handles import RetryKind
 from rocketmq_wire.remoting.codecs import header
 from rocketmq_wire.remoting.codecs.layouts import (
@@ -98,13 +99,14 @@ def _decode_popped(_: pop.PopMessages | pop.PeekMessages, reply: EncodedReply) -
 
 
 def _spans_of(fields: Fields) -> tuple[pop.PoppedSpan, ...]:
-    starts = _table(fields.text("startOffsetInfo", ""), int)
+    starts = _table(fields.text("startOffsetInfo", ""), _number_of)
     lists = _table(fields.text("msgOffsetInfo", ""), _offsets_of)
-    counts = _table(fields.text("orderCountInfo", ""), int)
+    counts = _table(fields.text("orderCountInfo", ""), _number_of)
     spans = []
     for (kind, queue), offsets in lists.items():
         retry, start = _KINDS.get(kind), starts.get((kind, queue))
-        if retry is None or start is None or not queue.isdecimal():
+        index = whole_number(queue, digits_max=QUEUE_DIGITS_MAX)
+        if retry is None or start is None or index is None:
             raise RemoteProtocolError(f"the queue {kind} {queue[:20]} has no start")
         least = counts.get((kind, queue))
         attempts: tuple[int, ...] = ()
@@ -112,7 +114,7 @@ def _spans_of(fields: Fields) -> tuple[pop.PoppedSpan, ...]:
             attempts = tuple(counts.get((kind, f"qo{queue}%{offset}"), 0) for offset in offsets)
             # Brokers before 5.0.1 send one number per queue.
             attempts = attempts if any(attempts) else (least,) * len(offsets)
-        spans.append(pop.PoppedSpan(retry, int(queue), start, offsets, attempts))
+        spans.append(pop.PoppedSpan(retry, index, start, offsets, attempts))
     return tuple(spans)
 
 
@@ -130,8 +132,15 @@ def _table(text: str, read: Callable[[str], _V]) -> dict[tuple[str, str], _V]:
     return table
 
 
+def _number_of(text: str) -> int:
+    number = whole_number(text, is_signed=True)
+    if number is None:
+        raise ValueError(text)
+    return number
+
+
 def _offsets_of(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(",")))
+    return tuple(map(_number_of, text.split(",")))
 
 
 # --- acknowledgements ------------------------------------------------------------------------

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rocketmq_broker.engine.messages import filtering
 from rocketmq_wire.errors import BrokerError
+from rocketmq_wire.filters.sql92 import parse_selector
 from rocketmq_wire.model import ConsumerInfo, Subscription, TopicConfig
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.requests.contract import Done
@@ -120,3 +122,51 @@ def test_expressions_are_refused_unless_the_broker_allows_them():
     with pytest.raises(BrokerError, match="does not support consumer to filter message by SQL92"):
         broker.outcome(pull("a = 1"))
     assert broker.refusal(CheckSubscription("c1", "g", "orders", sql("a = 1"))).code == 1
+
+
+def test_a_long_expression_examines_fewer_messages(broker):
+    for number in range(300):
+        send(broker, a=str(number))
+    long = " OR ".join(f"b = {number}" for number in range(1_200))
+    reply = broker.ask(pull(long))
+    assert reply.status is PullStatus.NO_MATCHED_MESSAGE
+    assert 0 < reply.next_begin < 200
+    assert broker.ask(pull("b = 1")).next_begin == 300
+
+
+def test_long_properties_count_as_many_short_ones(broker):
+    for _ in range(40):
+        send(broker, a="x" * 30_000)
+    long = " OR ".join(f"a CONTAINS 'y{number}'" for number in range(400))
+    assert 0 < broker.ask(pull(long)).next_begin < 20
+
+
+@pytest.mark.parametrize("kind", ["TAG", "SQL92", "x" * 100])
+def test_an_expression_over_the_limit_is_refused(broker, kind):
+    wanted = Subscription("a || " * 4_000 + "a", kind)
+    with pytest.raises(BrokerError, match="over 16384") as caught:
+        broker.ask(PullMessages("g", ORDERS_0, 0, 32, subscription=wanted))
+    assert caught.value.code == 23
+
+
+def test_a_refused_expression_is_parsed_once(broker, monkeypatch):
+    parsed = []
+
+    def parse(text):
+        parsed.append(text)
+        return parse_selector(text)
+
+    monkeypatch.setattr(filtering, "parse_selector", parse)
+    for _ in range(3):
+        with pytest.raises(BrokerError):
+            broker.ask(CheckSubscription("c", "g", "orders", sql("once = = 1")))
+    assert parsed == ["once = = 1"]
+
+
+def test_the_filters_of_long_expressions_are_few(broker):
+    info = filtering._found_long.cache_info()
+    for number in range(40):
+        wanted = Subscription("t" * 600 + str(number))
+        broker.ask(PullMessages("g", ORDERS_0, 0, 32, subscription=wanted))
+    assert info.maxsize == 32
+    assert filtering._found_long.cache_info().currsize <= 32

@@ -230,7 +230,7 @@ class TestWaiting:
 
     def test_pull_that_waits_in_a_deleted_topic_is_refused(self, broker):
         hold = broker.held(pull(suspend_ms=1_000))
-        broker.engine.tables.topics.delete("orders")
+        broker.engine.tables.topics.forget("orders")
         with pytest.raises(BrokerError) as caught:
             broker.resumed(hold)
         assert caught.value.code == 17

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_arrow.encode.record_block import block_from_message
+from rocketmq_broker.engine.messages.store_again import store_own
 from rocketmq_broker.engine.messages.timers import TIMER_TOPIC, due_of
 from rocketmq_broker.storage.adoption.adopt import adopt_timers
 from rocketmq_broker.storage.disk.config_files import TIMERS, Configs
@@ -150,6 +151,35 @@ def test_a_recalled_message_never_comes(broker: EngineUnderTest) -> None:
     assert refused.value.code == 604
 
 
+def test_a_property_recalls_messages_of_its_own_topic_at_once_and_of_no_other() -> None:
+    broker = opened(CrashFiles())
+    broker.ask(CreateTopic(TopicConfig("secret")))
+    send_in(broker, 5_000, b"a")
+    send_in(broker, 5_000, b"b")
+    due_ms = broker.now_ms + 5_000
+    for key in ("secret+61", "61", "orders"):
+        with pytest.raises(BrokerError, match="recall failed, topic not match"):
+            send(broker, b"r", TIMER_DELIVER_MS=due_ms, TIMER_DEL_UNIQKEY=key)
+    sent = send(broker, b"r", TIMER_DELIVER_MS=due_ms, TIMER_DEL_UNIQKEY="orders+61")
+    assert sent.recall_handle is None
+    for running in (killed(broker, saved=False), broker):
+        assert running.engine.timers.waiting_count == 1
+        running.advance(5_000)
+        assert running.bodies(ORDERS) == [b"b"]
+
+
+def test_a_start_takes_no_recall_of_another_topic() -> None:
+    broker = opened(CrashFiles())
+    send_in(broker, 5_000, b"a")
+    due = str(broker.now_ms + 5_000)
+    recall = {"TIMER_OUT_MS": due, "REAL_TOPIC": "mine", "TIMER_DEL_UNIQKEY": "orders+61"}
+    store_own(b"0", broker.now_ms, broker.engine.tables, WAITING, recall)
+    broker.store.sync()
+    again = killed(broker, saved=False)
+    again.advance(5_000)
+    assert again.bodies(ORDERS) == [b"a"]
+
+
 def test_a_recall_that_names_nothing_is_refused(broker: EngineUnderTest) -> None:
     sent = send_in(broker, 5_000, b"a")
     recall(broker, sent.recall_handle)
@@ -249,7 +279,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_nothing_comes_early_nothing_is_lost_and_repeats_only_follow_kills(
     steps: list[tuple[str, int]],
 ) -> None:

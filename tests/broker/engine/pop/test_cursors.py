@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import pytest
 
+from rocketmq_broker.storage.disk.files import Files
+from rocketmq_broker.storage.errors import StorageError
 from rocketmq_wire.model import TopicConfig
 from rocketmq_wire.requests.offsets import GetCommittedOffset
 from rocketmq_wire.requests.pop import InitMode
 from rocketmq_wire.requests.topics import CreateTopic
 from support.engines import EngineUnderTest, queue_of
-from support.pops import GROUP, TOPIC, ack, pop
+from support.faulty_files import FaultyFiles
+from support.pops import GROUP, TOPIC, ack, pop, turn
+
+
+def with_expired_messages(files: Files | None = None, *, flush: str = "memory") -> EngineUnderTest:
+    """A broker with a queue whose first messages expired."""
+    broker = EngineUnderTest(files, commit_log_file_bytes=65_536, flush=flush)
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    for number in range(8):
+        broker.store_messages(queue_of(TOPIC), b"%d" % number * 15_000)
+    broker.store.clean(broker.now_ms + 100 * 3_600_000)
+    bounds = broker.store.bounds(TOPIC, 0)
+    assert 0 < bounds.start < bounds.end - 1
+    return broker
 
 
 class TestBeginnings:
     @pytest.fixture
     def broker(self):
-        """A queue whose first messages expired."""
-        broker = EngineUnderTest(commit_log_file_bytes=65_536)
-        broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
-        for number in range(8):
-            broker.store_messages(queue_of(TOPIC), b"%d" % number * 15_000)
-        broker.store.clean(broker.now_ms + 100 * 3_600_000)
-        bounds = broker.store.bounds(TOPIC, 0)
-        assert 0 < bounds.start < bounds.end - 1
-        return broker
+        return with_expired_messages()
 
     def test_the_oldest_is_the_oldest_that_is_there(self, broker):
         bounds = broker.store.bounds(TOPIC, 0)
@@ -34,6 +41,29 @@ class TestBeginnings:
         end = broker.store.bounds(TOPIC, 0).end
         assert [one.handle.offset for one in pop(broker, init_mode=InitMode.MAX)] == [end - 1]
         assert broker.ask(GetCommittedOffset(GROUP, queue_of(TOPIC))).value == end - 1
+
+    @pytest.mark.parametrize("is_orderly", [False, True])
+    def test_a_new_group_keeps_what_it_popped_at_the_newest_over_a_crash(self, is_orderly):
+        files = FaultyFiles()
+        broker = with_expired_messages(files, flush="sync")
+        (newest,) = pop(broker, init_mode=InitMode.MAX, is_orderly=is_orderly)
+        broker.store_messages(queue_of(TOPIC), b"later", b"last")
+        for state in files.power_cuts():
+            after = EngineUnderTest(FaultyFiles.of(state), flush="sync")
+            popped = pop(after, init_mode=InitMode.MAX, is_orderly=is_orderly)
+            assert [one.body for one in popped] == [newest.body, b"later", b"last"]
+
+    def test_a_new_group_gets_nothing_at_the_newest_that_a_crash_would_take_away(self):
+        files = FaultyFiles()
+        broker = with_expired_messages(files, flush="sync")
+        broker.engine.tables.groups.ensure(GROUP)
+        broker.engine.tables.groups.ensure(GROUP)
+        files.refuse(1)
+        with pytest.raises(StorageError, match="consumerOffset"):
+            pop(broker, init_mode=InitMode.MAX, invisible_ms=1_000)
+        broker.now_ms += 2_000
+        turn(broker, after_ms=0)
+        assert pop(broker, init_mode=InitMode.MAX)
 
     def test_in_an_expired_queue_a_group_waits_for_new_messages(self, broker):
         broker.ask(CreateTopic(TopicConfig("bills", 1, 1)))

@@ -15,6 +15,7 @@ from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.records.pop_checkpoints import REVIVE_GROUP
 from rocketmq_wire.requests.brokers import GetRuntimeInfo
 from rocketmq_wire.requests.groups import PutGroup
+from rocketmq_wire.requests.messages import SendMessage
 from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset, ResetClientOffsets
 from rocketmq_wire.requests.permissions import CONSUME, Resources
 from rocketmq_wire.requests.pop import (
@@ -274,6 +275,25 @@ def test_a_changed_time_counts_from_now(broker: EngineUnderTest) -> None:
     ack(broker, renewed)
 
 
+def test_a_handle_of_a_pop_in_the_future_is_void(broker: EngineUnderTest) -> None:
+    fill(broker, 1)
+    (one,) = pop(broker)
+    for pop_ms in (broker.now_ms + 1, 1 << 62):
+        with pytest.raises(BrokerError, match="void"):
+            change(broker, one._replace(handle=one.handle._replace(pop_ms=pop_ms)), 10_000)
+
+
+def test_a_clock_that_steps_back_renews_at_once(broker: EngineUnderTest) -> None:
+    fill(broker, 1)
+    (one,) = pop(broker)
+    # Counting up through the years would take hours.
+    broker.now_ms //= 2
+    renewed = change(broker, one, 10_000)
+    assert renewed.handle.pop_ms == one.handle.pop_ms + 1
+    ack(broker, renewed)
+    assert committed(broker) == 1
+
+
 def test_a_renewed_handle_acknowledges(broker: EngineUnderTest) -> None:
     fill(broker, 1)
     (one,) = pop(broker)
@@ -417,3 +437,28 @@ def test_a_damaged_size_hides_no_offset_behind_it() -> None:
     sizes = struct.pack("<3i", *map(len, records))
     records[0][:4] = struct.pack(">I", 0x7FFF_FFFF)
     assert _offsets_in([bytes(one) for one in records], sizes) == (7, 9, 12)
+
+
+def test_a_message_with_the_largest_reconsume_times_stops_no_revival(
+    broker: EngineUnderTest,
+) -> None:
+    request = SendMessage("p", queue_of(TOPIC), broker.now_ms, b"odd", reconsume_times=2**31 - 1)
+    broker.ask(request)
+    fill(broker, 1)
+    assert len(pop(broker, invisible_ms=1_000)) == 2
+    turn(broker, after_ms=2_000)
+    assert bodies_of(pop(broker)) == [b"0"]
+    (dead,) = broker.messages(QueueId("%DLQ%g", "", 0))
+    assert (dead.body, dead.reconsume_times) == (b"odd", 2**31 - 1)
+
+
+@pytest.mark.parametrize("ahead_ms", [1, 10 * 365 * 86_400_000])
+def test_a_time_in_the_future_holds_no_request_for_longer(
+    broker: EngineUnderTest, ahead_ms: int
+) -> None:
+    born_ms = broker.now_ms + ahead_ms
+    request = PopMessages(GROUP, queue_of(TOPIC), 32, 60_000, poll_ms=1_000, born_ms=born_ms)
+    waiting = AwaitMessages(GROUP, queue_of(TOPIC, -1), poll_ms=1_000, born_ms=born_ms)
+    for held in (broker.outcome(request), broker.outcome(waiting)):
+        assert isinstance(held, HoldPop)
+        assert held.expires_at_ms == broker.now_ms + 1_000

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.engine.transactions.half_messages import ClientCheck
 from rocketmq_broker.engine.transactions.table import Ended, HalfMessage, TransactionTable
 from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS
-from rocketmq_wire.errors import BrokerError, NotAuthorizedError
+from rocketmq_wire.errors import BrokerError, NotAuthorizedError, broker_error
 from rocketmq_wire.model import QueueId, TopicConfig
 from rocketmq_wire.records.message_id import parse_offset_message_id
 from rocketmq_wire.records.properties import encode_properties
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests.contract import Done
-from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.groups import Heartbeat, UnregisterClient
 from rocketmq_wire.requests.messages import (
     PullMessages,
     PullStatus,
@@ -25,6 +27,7 @@ from rocketmq_wire.requests.messages import (
     SendMessage,
     SendReply,
 )
+from rocketmq_wire.requests.permissions import Permission
 from rocketmq_wire.requests.topics import CreateTopic
 from rocketmq_wire.requests.transactions import (
     END_TOPIC,
@@ -62,6 +65,41 @@ def send_half(broker: EngineUnderTest, body: bytes = b"x", **properties: str) ->
 def end_of(sent: SendReply, resolution: Resolution = COMMIT) -> EndTransaction:
     _, position = parse_offset_message_id(sent.message_id)
     return EndTransaction("p", sent.start, position, resolution, sent.message_id)
+
+
+class Signer:
+    """An account that may do everything with one topic."""
+
+    def __init__(self, access_key: str, topic: str) -> None:
+        self.access_key = access_key
+        self._topic = topic
+
+    def may(self, permissions: Sequence[Permission]) -> bool:
+        return all(one.name == self._topic for one in permissions)
+
+    def require(self, permissions: Sequence[Permission]) -> None:
+        if not self.may(permissions):
+            raise broker_error(16, "no")
+
+
+def test_a_check_goes_to_producers_that_may_publish_to_the_messages_topic(
+    broker: EngineUnderTest,
+) -> None:
+    def beat(key: int, account: str, topic: str) -> None:
+        peer = Peer(key, "10.0.0.7", 1, sender=Signer(account, topic))
+        broker.engine.handle(Heartbeat("c@1", ("p",)), peer, broker.now_ms)
+        leave = UnregisterClient("c@1", "p")
+        stranger = Peer(9, "10.0.0.7", 1, sender=Signer("stranger", "mine"))
+        broker.engine.handle(leave, stranger, broker.now_ms)
+
+    broker.ask(UnregisterClient("c@1", "p"))
+    send_half(broker)
+    beat(7, "mallory", "mine")
+    assert checks_after(broker, 60_000) == []
+    beat(8, "alice", "orders")
+    beat(7, "mallory", "mine")
+    for _ in range(3):
+        assert [check.peer_key for check in checks_after(broker, 60_000)] == [8]
 
 
 def checks_after(broker: EngineUnderTest, ms: int) -> list[ClientCheck]:
@@ -247,6 +285,42 @@ def reopened(broker: EngineUnderTest, *, is_saved: bool = False) -> EngineUnderT
     again.now_ms = broker.now_ms
     again.ask(Heartbeat("c@1", ("p",)))
     return again
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TRAN_PREPARED_QUEUE_OFFSET", "9" * 5_000),
+        ("TRANSACTION_CHECK_TIMES", "9" * 5_000),
+        ("TRANSACTION_CHECK_TIMES", "²"),
+        ("CHECK_IMMUNITY_TIME_IN_SECONDS", "9" * 5_000),
+    ],
+)
+def test_no_property_of_a_half_message_stops_a_start(name: str, value: str) -> None:
+    broker = opened(CrashFiles(), flush="sync")
+    send_half(broker, b"x", **{name: value})
+    assert reopened(broker, is_saved=True).engine.transactions.pending_count == 1
+
+
+def test_a_client_cannot_write_the_broker_s_notes_into_a_half_message(
+    broker: EngineUnderTest,
+) -> None:
+    send_half(broker, TRAN_PREPARED_QUEUE_OFFSET="0", TRANSACTION_CHECK_TIMES="14")
+    (half,) = broker.messages(QueueId(HALF_TOPIC, "", 0))
+    assert not {"TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"} & set(half.properties)
+
+
+def test_a_half_message_that_cannot_be_sent_leaves_the_others_their_checks(
+    broker: EngineUnderTest, caplog: pytest.LogCaptureFixture
+) -> None:
+    room = 32_767 - len(encode_properties({"TRAN_MSG": "true", "PGROUP": "p", "a": ""}))
+    room -= len(encode_properties({"REAL_TOPIC": "orders", "REAL_QID": "1"})) + 3
+    send_half(broker, a="b" * room)  # No room is left for the number of checks.
+    sound = [send_half(broker, UNIQ_KEY=f"0{n}") for n in range(3)]
+    asked = checks_after(broker, broker.config.transaction_timeout_ms + 1)
+    assert {check.request.transaction_id for check in asked} == {"00", "01", "02"}
+    assert len(sound) == 3
+    assert "offset=0" in caplog.text
 
 
 @pytest.mark.parametrize("is_saved", [False, True])

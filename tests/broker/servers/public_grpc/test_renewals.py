@@ -13,7 +13,8 @@ from rocketmq_broker.servers.public_grpc.caller import Caller, Service
 from rocketmq_broker.servers.public_grpc.lookup import Lookup
 from rocketmq_broker.servers.public_grpc.renewals import Renewals
 from rocketmq_broker.servers.public_grpc.sessions import Sessions
-from rocketmq_broker.servers.shell.shell import EngineShell, now_ms
+from rocketmq_broker.servers.shell.clock import BrokerClock
+from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.grpc.public.messages import put_duration
@@ -188,7 +189,7 @@ class TestRenewals:
         async def run():
             engine = EngineUnderTest(flush="sync")
             engine.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
-            engine.now_ms = now_ms()
+            engine.now_ms = BrokerClock().now_ms()
             pop(engine)
             engine.store_messages(queue_of(TOPIC), *[b"%d" % number for number in range(500)])
             renewals = Renewals()

@@ -281,6 +281,12 @@ class TestSettings:
             decided_settings(settings, cast(Any, NoGroups()))
 
 
+def command_of(size):
+    return public.message_class("TelemetryCommand")(
+        recover_orphaned_transaction_command={"transaction_id": "x" * size}
+    )
+
+
 class TestSessions:
     @pytest.fixture
     def clock(self):
@@ -295,8 +301,10 @@ class TestSessions:
             limits=PublicLimits(sessions_max=2, commands_max=3),
         )
 
-    def put(self, sessions, client_id):
-        settings = public.message_class("Settings")()
+    def put(self, sessions, client_id, topics=0):
+        settings = public.message_class("Settings")(
+            publishing={"topics": [{"name": "x" * 100}] * topics}
+        )
         return sessions.put(client_id, Peer(1, "127.0.0.1", 4_711), settings)
 
     def test_clients_differ_by_their_ids_alone(self, sessions):
@@ -318,8 +326,55 @@ class TestSessions:
         async def run():
             session = self.put(sessions, "a")
             commands = sessions.begin_stream(session)
-            for number in range(5):
-                session.send(number)
+            for _ in range(5):
+                session.send(command_of(10))
             return [commands.get_nowait() for _ in range(commands.qsize())]
 
         assert asyncio.run(run())[0] is None
+
+    def weighed(self, **limits):
+        return Sessions(
+            cast(Any, NoClients()),
+            expiry_seconds=9,
+            limits=PublicLimits(**limits),
+            time=lambda: 0.0,
+        )
+
+    def test_unread_commands_are_weighed(self):
+        async def run():
+            sessions = self.weighed(commands_size_max=10_000)
+            session = self.put(sessions, "a")
+            commands = sessions.begin_stream(session)
+            # One command may have any size, as one that carries a message.
+            session.send(command_of(20_000))
+            assert (await session.next_command(commands)).ByteSize() > 20_000
+            for _ in range(9):
+                session.send(command_of(1_000))
+            assert (await session.next_command(commands)) is not None
+            for _ in range(2):
+                session.send(command_of(1_000))
+            assert (await session.next_command(commands)) is None
+            commands = sessions.begin_stream(session)
+            session.send(command_of(9_000))
+            assert commands.qsize() == 1
+
+        asyncio.run(run())
+
+    def test_the_memory_of_all_clients_has_a_limit(self):
+        async def run():
+            sessions = self.weighed(held_size_max=190_000)
+            for client_id in ("a", "b", "c"):
+                self.put(sessions, client_id, topics=150)
+            for _ in range(5):
+                self.put(sessions, "a", topics=150)
+            with pytest.raises(PublicRefusal, match="too much memory"):
+                self.put(sessions, "d", topics=150)
+            session = self.put(sessions, "e")
+            commands = sessions.begin_stream(session)
+            session.send(command_of(60_000))
+            assert commands.get_nowait() is None
+            sessions.end_stream(session, commands)
+            sessions.remove("a")
+            self.put(sessions, "d", topics=150)
+
+        asyncio.run(run())

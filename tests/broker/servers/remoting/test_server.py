@@ -256,6 +256,26 @@ class TestBulk:
                 # Far more than socket buffers hold: one side stopped reading.
                 peer.socket.sendall(request * 100_000)
 
+    def test_readers_that_go_away_in_the_middle_leave_no_line_in_the_log(self, caplog):
+        with serve() as broker:
+            with RemotingPeer(broker.name_server) as peer:
+                peer.call(CreateTopic(TopicConfig("orders")))
+                for _ in range(24):
+                    peer.call(send(b"x" * 500_000))
+            for round_number in range(0, 40, 4):
+                with RemotingPeer(broker.name_server, receive_buffer_size=4 * KIB) as reader:
+                    for _ in range(8):
+                        reader.start(pull())
+                    for _ in range(round_number):
+                        reader.socket.recv(64 * KIB)
+                    # The socket is reset when it is closed, as that of a killed process.
+                    reader.socket.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                    )
+            with RemotingPeer(broker.name_server) as peer:
+                assert peer.call(GetMaxOffset(ORDERS_0)).value == 24
+        assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
 
 class TestHostileBytes:
     @pytest.mark.parametrize(

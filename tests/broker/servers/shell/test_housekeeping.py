@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import struct
 from typing import cast
 
 from rocketmq_broker.servers.shell.housekeeping import (
@@ -85,22 +86,33 @@ def test_a_disk_that_is_full_of_other_things_is_warned_of_once(caplog):
     assert "95.0 % full" in logged[0][1]
 
 
-def test_work_that_the_disk_refuses_is_tried_again_after_a_while(monkeypatch, caplog):
-    pauses = []
-    results = iter([None, BrokerBusyError(2, "busy"), None, StorageError("f", 0, "full"), None])
+def pauses_between(monkeypatch, *results):
+    """The pauses of repeated work that ends with each of these: an error, or None for success."""
+    pauses, left = [], iter(results)
 
     async def sleep(seconds):
         pauses.append(seconds)
 
     async def work():
-        error = next(results, asyncio.CancelledError())
+        error = next(left, asyncio.CancelledError())
         if error is not None:
             raise error
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    with caplog.at_level(logging.CRITICAL), contextlib.suppress(asyncio.CancelledError):
+    with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(repeat(0.05, work))
-    assert pauses == [0.05, 0.05, 0.05, 0.05, 1.0, 0.05]
+    return pauses
+
+
+def test_work_that_the_disk_refuses_is_tried_again_after_a_while(monkeypatch):
+    results = (None, BrokerBusyError(2, "busy"), None, StorageError("f", 0, "full"), None)
+    assert pauses_between(monkeypatch, *results) == [0.05, 0.05, 0.05, 0.05, 1.0, 0.05]
+
+
+def test_work_outlives_any_exception_and_logs_it(monkeypatch, caplog):
+    results = (struct.error("short"), ValueError("no number"), None)
+    assert pauses_between(monkeypatch, *results) == [0.05, 1.0, 1.0, 0.05]
+    assert [str(record.exc_info[1]) for record in caplog.records] == ["short", "no number"]
 
 
 def test_a_comparison_that_the_disk_refuses_is_logged(caplog, monkeypatch):

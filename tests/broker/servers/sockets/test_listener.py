@@ -9,6 +9,7 @@ import socket
 
 import pytest
 
+from rocketmq_broker.servers.sockets.descriptors import Room
 from rocketmq_broker.servers.sockets.listener import GrpcFront
 
 
@@ -20,7 +21,7 @@ def _no_collection():
 
 
 async def _connect_and_stop(loop_turns: int) -> socket.socket:
-    front = GrpcFront("127.0.0.1", 0)
+    front = GrpcFront("127.0.0.1", 0, Room(10))
     front.begin(plain_port=1, tls_port=1)
     # The kernel accepts it; the loop has not seen it yet.
     client = socket.create_connection(("127.0.0.1", front.port), timeout=10)

@@ -31,6 +31,9 @@ class FullTransport(TlsLayer):
         del low
         self.high = high
 
+    def is_closing(self):
+        return False
+
     def write(self, data):
         self.sent += data
         self.room -= len(data)
@@ -158,17 +161,41 @@ def test_broken_socket_is_left_to_the_transport(over_socket):
     assert over_socket.output.size == 0
 
 
-@pytest.mark.parametrize("is_cleared", [False, True])
-def test_nothing_is_sent_directly_once_the_socket_is_being_closed(over_socket, is_cleared):
-    if is_cleared:
-        over_socket.output.clear()
-    else:
-        over_socket.is_gone = True
+@pytest.mark.parametrize("size", [1, MIB])
+def test_nothing_is_written_to_a_broken_connection(over_socket, size):
+    over_socket.is_gone = True
     written: list[bytes] = []
     over_socket.write = written.append
+    over_socket.output.write([b"a" * size])
+    over_socket.output.resume()
+    assert (written, over_socket.output.size) == ([], 0)
+
+
+def test_the_rest_of_an_output_is_dropped_when_a_write_breaks_the_connection(over_socket):
+    over_socket.reader.close()
+    written: list[bytes] = []
+
+    def write(data):
+        written.append(data)
+        over_socket.is_gone = True
+
+    over_socket.write = write
     over_socket.output.write([b"a" * MIB])
-    assert over_socket.read() == b""
-    assert b"".join(written) == b"a" * MIB
+    assert len(written) == 1
+    assert over_socket.output.size == 0
+
+
+def test_a_closed_output_closes_its_transport_behind_its_last_byte(over_socket):
+    closed_at: list[int] = []
+    over_socket.close = lambda: closed_at.append(over_socket.output.size)
+    over_socket.output.write([b"a" * (3 * MIB)])
+    over_socket.output.close()
+    arrived = 0
+    while (more := over_socket.read()) or over_socket.kept:
+        arrived += len(more)
+        assert not closed_at or not over_socket.output.size
+        over_socket.resume()
+    assert (arrived, closed_at) == (3 * MIB, [0])
 
 
 class CountingTransport(FullTransport):

@@ -32,3 +32,33 @@ def test_a_refused_write_names_its_position(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as caught:
         file.pwrite(bytes(2 * PIECE), 5)
     assert (caught.value.file, caught.value.position) == ("log", 5)
+
+
+def test_other_users_read_neither_files_nor_folders(tmp_path: Path) -> None:
+    root = tmp_path / "above" / "data"
+    files = OsFiles(root)
+    files.make_directory("commitlog")
+    files.open("commitlog/0", create=True).close()
+    modes = [path.stat().st_mode & 0o777 for path in (root, *sorted(root.rglob("*")))]
+    assert modes == [0o700, 0o700, 0o600]
+
+
+@pytest.mark.parametrize(
+    "name", ["../out", "a/../../out", "/out", "a//b", "a/./b", "a/", "a\0b", "n" * 256, "é" * 128]
+)
+def test_a_name_that_leaves_the_directory_or_cannot_be_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    files = OsFiles(tmp_path / "data")
+    for work in (
+        lambda: files.open(name, create=True),
+        lambda: files.names(name),
+        lambda: files.make_directory(name),
+        lambda: files.remove_directory(name),
+        lambda: files.rename("a", name),
+        lambda: files.unlink(name),
+        lambda: files.sync_directory(name),
+    ):
+        with pytest.raises(StorageError, match=r"the name|no such name"):
+            work()
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]

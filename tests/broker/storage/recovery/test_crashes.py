@@ -76,9 +76,9 @@ def create_and_send(history: History) -> None:
 SECOND_LIVES = {
     "after_sends": SecondLife(CASES["sends"], send_more, 5_200, 12),
     "after_checkpoints": SecondLife(CASES["checkpoints"], send_more, 3_900, 40),
-    "after_deletions": SecondLife(CASES["deletions"], create_and_send, 1_100, 40),
+    "after_deletions": SecondLife(CASES["deletions"], create_and_send, 1_100, 50),
     "after_retention": SecondLife(CASES["retention"], send_more, 2_000, 6),
-    "after_asynchronous": SecondLife(CASES["asynchronous"], send_more, 1_500, 6),
+    "after_asynchronous": SecondLife(CASES["asynchronous"], send_more, 1_500, 12),
 }
 
 

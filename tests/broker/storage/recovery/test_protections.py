@@ -202,19 +202,6 @@ def after_losing(
     return run
 
 
-def trusted_while_rebuilt(history: History) -> Journal:
-    """The queues are rebuilt, but their old checkpoint stays."""
-    names = history.files.first_names
-    return [
-        Sync(NO_FILE)
-        if isinstance(operation, Names)
-        and any(names.get(number or 0, "").startswith("derived") for _, number in operation.entries)
-        and index < history.opened_at
-        else operation
-        for index, operation in enumerate(history.files.journal)
-    ]
-
-
 def whole(case: Case) -> Callable[[History], Iterator[History]]:
     """A case from its beginning."""
 
@@ -236,10 +223,6 @@ PROTECTIONS: dict[
     "the log's directory is synced": (whole(CASES["sends"]), without_sync("commitlog/")),
     "the root directory is synced": (whole(CASES["few_sends"]), without_sync("/", from_the_start)),
     "log checksums are synced": (whole(CASES["sends"]), without_sync("log.seals")),
-    "queues are synced before a checkpoint": (
-        whole(CASES["checkpoints"]),
-        without_sync("consumequeue/.*/[0-9]+"),
-    ),
     "new configuration is synced before its rename": (
         whole(CASES["deletions"]),
         without_sync("config/.*"),
@@ -258,10 +241,6 @@ PROTECTIONS: dict[
     "checkpoints are synced": (
         after_losing(LOST_CHECKPOINT, lambda before: before.point),
         without_sync(LOST_CHECKPOINT, from_the_start),
-    ),
-    "rebuilt queues are not trusted before a checkpoint": (
-        after_losing(LOST_QUEUES, once_cleaning),
-        trusted_while_rebuilt,
     ),
     "messages are visible only once durable": (
         whole(Case(published_early, 1, config=ASYNC)),

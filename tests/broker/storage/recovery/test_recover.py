@@ -196,6 +196,25 @@ def test_lost_or_damaged_derived_files_are_rebuilt(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("ending", [b"", b"\n00000000\n"])
+def test_a_checkpoint_that_is_not_what_was_written_is_not_trusted(
+    tmp_path: Path, ending: bytes
+) -> None:
+    store = open_store(tmp_path)
+    bodies = [b"%d" % count for count in range(75)]
+    for body in bodies:
+        send(store, "orders", body)
+    store.close()
+    derived = tmp_path / "derived.json"
+    text = derived.read_bytes().partition(b"\n")[0]
+    damaged = text.replace(b'"orders":{"0":[0,75,', b'"orders":{"0":[0,65,')
+    assert damaged != text
+    derived.write_bytes(damaged + ending)
+    store = open_store(tmp_path)
+    assert read_all(store, "orders") == bodies
+    store.close()
+
+
 def test_a_stray_file_among_the_queues_is_removed_with_them(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     send(store, "orders", b"a")
@@ -210,3 +229,39 @@ def test_a_stray_file_among_the_queues_is_removed_with_them(tmp_path: Path) -> N
     store.delete_topic("orders")
     assert not stray.parent.exists()
     store.close()
+
+
+@pytest.mark.parametrize("is_derived_lost", [False, True])
+@pytest.mark.parametrize("checkpoints", ["", "before", "after", "before after"])
+def test_a_deletion_that_its_topic_has_outlived_is_void(
+    tmp_path: Path, checkpoints: str, is_derived_lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path)
+    store.configs.save("topics.json", {"topicConfigTable": {"orders": {}, "bills": {}}})
+    bodies = [b"%d" % count for count in range(20)]
+    for body in bodies[:15]:
+        send(store, "orders", body)
+    send(store, "bills", b"bill")
+    if "before" in checkpoints:
+        store.checkpoint()
+    dead_before = store.durable_end
+    for body in bodies[15:]:
+        send(store, "orders", body)
+    if "after" in checkpoints:
+        store.checkpoint()
+    kill(store)
+    # As a broker left it that could not complete the deletion, and saved its topics again.
+    topics = tmp_path / "config" / "topics.json"
+    content = json.loads(topics.read_text())
+    del content["crc32"]
+    topics.write_text(json.dumps({**content, "deadBefore": {"orders": dead_before}}))
+    if is_derived_lost:
+        (tmp_path / "derived.json").unlink(missing_ok=True)
+    for _ in range(2):
+        store = open_store(tmp_path)
+        assert read_all(store, "orders") == bodies
+        assert read_all(store, "bills") == [b"bill"]
+        assert store.configs.dead_before == {}
+        kill(store)
+    assert json.loads(topics.read_text())["deadBefore"] == {}
+    assert caplog.text.count("topic=orders: its deletion was not completed") == 1

@@ -6,7 +6,7 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
@@ -86,7 +86,6 @@ def stored_messages(draw: st.DrawFn) -> StoredMessage:
     )
 
 
-@settings(deadline=None)
 @given(st.lists(stored_messages(), max_size=6))
 def test_messages_equal_those_of_the_scalar_codec(messages: list[StoredMessage]) -> None:
     found = decoded(*messages)
@@ -95,7 +94,6 @@ def test_messages_equal_those_of_the_scalar_codec(messages: list[StoredMessage])
         assert_equal(one, stored)
 
 
-@settings(deadline=None)
 @given(stored_messages(), st.data())
 def test_a_cut_or_flipped_record_is_refused_or_equal_to_the_scalar_reading(
     message: StoredMessage, data: st.DataObject

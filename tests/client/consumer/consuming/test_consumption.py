@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, cast
 
 import pytest
@@ -135,6 +137,41 @@ def test_an_exception_of_work_ends_no_thread(error: type[BaseException]) -> None
     assert pool.shut_down(5_000)
 
 
+def test_every_thread_works_while_listeners_wait() -> None:
+    pool, together = ConsumePool("p", 8, IO), threading.Barrier(8)
+    done: SimpleQueue[int] = SimpleQueue()
+
+    def wait_for_all() -> None:
+        done.put(together.wait(30))
+
+    for _ in range(16):  # Twice as many as threads: each takes a second one.
+        pool.put(wait_for_all)
+    assert sorted(done.get(timeout=30) for _ in range(16)) == sorted(2 * [*range(8)])
+    assert pool.shut_down(5_000)
+
+
+def test_no_work_is_forgotten_while_threads_come_and_go() -> None:
+    pool, done = ConsumePool("p", 3, IO), threading.Event()
+    count, found = 20_000, itertools.count(1)
+
+    def work() -> None:
+        if next(found) == count:
+            done.set()
+
+    senders = [
+        threading.Thread(target=lambda: [pool.put(work) for _ in range(count // 4)])
+        for _ in range(4)
+    ]
+    for sender in senders:
+        sender.start()
+    for size in (1, 4, 2, 5, 1, 3):
+        pool.resize(size)
+    assert done.wait(30)
+    for sender in senders:
+        sender.join()
+    assert pool.shut_down(5_000)
+
+
 def test_in_broadcasting_failures_are_dropped(io: FakeIo, pool: HandPool) -> None:
     consumption = concurrent(
         io, pool, ConsumeStatus.RECONSUME_LATER, model=MessageModel.BROADCASTING
@@ -162,6 +199,36 @@ def test_a_message_whose_send_back_fails_is_retried_here(io: FakeIo, pool: HandP
     assert (first.reconsume_times, second.reconsume_times) == (0, 1)
     io.run()
     assert len(io.timers) == 1
+
+
+def empty(messages: list[ReceivedMessage], context: ConsumeContext) -> ConsumeStatus:
+    del context
+    messages.clear()
+    return ConsumeStatus.SUCCESS
+
+
+def test_a_listener_that_empties_its_list_consumes_its_messages(io: FakeIo, pool: HandPool) -> None:
+    consumption = concurrent(io, pool, None)
+    consumption.calls.listener = empty
+    owned = owned_queue(3)
+    consumption.consume(owned, owned.process.first(3))
+    assert (owned.process.consumed_offset, consumption.counts.succeeded) == (3, 3)
+
+
+def test_an_orderly_listener_that_empties_its_list_consumes_its_messages(
+    io: FakeIo, pool: HandPool
+) -> None:
+    seen: list[int] = []
+
+    def listener(messages: list[ReceivedMessage], context: ConsumeContext) -> OrderlyStatus:
+        seen.extend(message.queue_offset for message in messages)
+        empty(messages, context)
+        return OrderlyStatus.SUCCESS
+
+    owned = owned_queue(3)
+    orderly(io, pool, listener).on_messages(owned, [])
+    pool.run()
+    assert (seen, owned.process.consumed_offset) == ([0, 1, 2], 3)
 
 
 def test_messages_of_a_lost_queue_are_neither_consumed_nor_sent_back(

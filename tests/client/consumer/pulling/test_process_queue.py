@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_client.consumer.common.settings import FlowLimits
-from rocketmq_client.consumer.pulling.process_queue import ProcessQueue, PullControl, Step
+from rocketmq_client.consumer.pulling.process_queue import (
+    FlowLimit,
+    ProcessQueue,
+    PullControl,
+    Step,
+)
 from rocketmq_wire.errors import ConnectionLostError, broker_error
 from support.received_messages import received
 
@@ -109,18 +114,18 @@ def test_one_pull_is_under_way_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "reason"),
+    ("limits", "exceeded"),
     [
-        (FlowLimits(count_max=2), "2 messages wait, the limit is 2"),
-        (FlowLimits(size_max=2), "2 bytes wait, the limit is 2"),
-        (FlowLimits(span_max=99), "the offsets that wait span 100, the limit is 99"),
+        (FlowLimits(count_max=2), FlowLimit.QUEUE),
+        (FlowLimits(size_max=2), FlowLimit.QUEUE),
+        (FlowLimits(span_max=99), FlowLimit.SPAN),
     ],
 )
-def test_over_a_limit_the_queue_pauses_50_ms(limits: FlowLimits, reason: str) -> None:
+def test_over_a_limit_the_queue_pauses_50_ms(limits: FlowLimits, exceeded: FlowLimit) -> None:
     control, queue = PullControl(limits), ProcessQueue(0)
     queue.add([received(0), received(100)], 101)
-    assert step(control, queue, 1_000) is Step.WAIT
-    assert (control.not_before_ms, control.flow_reason) == (1_050, reason)
+    assert step(control, queue, 1_000) is Step.FLOW
+    assert (control.not_before_ms, control.exceeded) == (1_050, exceeded)
     queue.remove(queue.first(2))
     assert step(control, queue, 1_049) is Step.WAIT
     assert step(control, queue, 1_050) is Step.PULL
@@ -135,23 +140,12 @@ def test_in_orderly_consumption_the_span_does_not_count() -> None:
 def test_consumption_ends_the_pause_once_half_is_consumed() -> None:
     control, queue = PullControl(FlowLimits(count_max=4)), ProcessQueue(0)
     queue.add([received(offset) for offset in range(4)], 4)
-    assert step(control, queue, 0) is Step.WAIT
+    assert step(control, queue, 0) is Step.FLOW
     queue.remove(queue.first(1))
     assert not control.on_consumed(queue)
     queue.remove(queue.first(1))
     assert control.on_consumed(queue)
     assert step(control, queue, 1) is Step.PULL
-
-
-def test_a_warning_is_due_every_thousand_times() -> None:
-    control, queue = PullControl(FlowLimits(count_max=1)), ProcessQueue(0)
-    queue.add([received(0)], 1)
-    due = []
-    for turn in range(2_001):
-        step(control, queue, turn * 50)
-        if control.flow_warning_is_due:
-            due.append(turn)
-    assert due == [999, 1_999]
 
 
 def test_never_fewer_than_a_small_pulls_worth_is_asked_for() -> None:
@@ -176,8 +170,8 @@ def test_a_queue_whose_topic_is_not_subscribed_to_rests_3_s() -> None:
 
 def test_when_all_queues_together_hold_too_much_each_rests_50_ms() -> None:
     control, queue = PullControl(FlowLimits()), ProcessQueue(0)
-    assert control.step(queue, 0, is_suspended=False, is_full=True) is Step.WAIT
-    assert (control.not_before_ms, control.flow_count) == (50, 1)
+    assert control.step(queue, 0, is_suspended=False, is_full=True) is Step.FLOW
+    assert (control.not_before_ms, control.exceeded) == (50, FlowLimit.CONSUMER)
 
 
 def test_errors_rest_3_s_and_the_brokers_flow_control_20_ms() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import cast
 
 import pytest
 
 from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.consumer.common.messages import ReceivedMessage
-from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.common.settings import ConsumerSettings, FlowLimits
+from rocketmq_client.consumer.pulling.process_queue import FlowLimit
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
@@ -160,3 +162,61 @@ def test_paused_queues_are_not_pulled_from(pulls: Pulls) -> None:
     pulls.begin(0)
     assert pulls.io.sent == []
     assert len(pulls.io.timers) == 1
+
+
+def test_the_first_of_every_thousand_delays_is_logged_by_consumer_and_kind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pulls = Pulls(limits=FlowLimits(count_max=3, span_max=50))
+    full, spread = pulls.begin(0), pulls.begin(0)
+    full.process.add([received(offset) for offset in range(5, 8)], 8)
+    spread.process.add([received(0), received(60)], 61)
+    for _ in range(1_001):
+        for owned in (full, full, spread):
+            owned.control.is_pulling, owned.control.not_before_ms = False, 0
+            pulls.puller.start(owned)
+            pulls.io.run()
+    lines = [line for line in caplog.messages if "flow control" in line]
+    assert [line.rpartition("=")[2] for line in lines] == ["1", "1", "1001", "2001", "1001"]
+    assert lines[0] == (
+        f"group=g {QUEUE}: flow control by one queue's messages or bytes: minOffset=5 maxOffset=7 "
+        "count=3 size=3 bytes, limits: count=3 size=104857600 bytes span=50, nextOffset=8 "
+        "flowControlTimes=1"
+    )
+    assert "one queue's span of offsets: minOffset=0 maxOffset=60 count=2" in lines[1]
+    assert pulls.puller.delays == {FlowLimit.QUEUE: 2_002, FlowLimit.SPAN: 1_001}
+
+
+def test_a_queue_consumed_while_its_delay_is_counted_is_pulled_from_later() -> None:
+    pulls = Pulls(limits=FlowLimits(count_max=3))
+    owned = pulls.begin(0)
+    owned.process.add([received(offset) for offset in range(3)], 3)
+    owned.control.is_pulling, owned.control.not_before_ms = False, 0
+
+    class Consumed(AbstractContextManager[None]):
+        """A lock; when it is released the listener's thread takes it and ends the delay."""
+
+        def __exit__(self, *_: object) -> None:
+            owned.control.exceeded = None
+
+    owned.lock = Consumed()  # type: ignore[assignment]
+    pulls.puller.start(owned)
+    pulls.io.run()
+    assert pulls.puller.delays == {FlowLimit.QUEUE: 1}
+    assert len(pulls.io.timers) == 1
+
+
+def test_limits_and_times_are_rocketmq_s_defaults() -> None:
+    settings = ConsumerSettings("g")
+    assert (settings.limits.count_max, settings.limits.span_max) == (1_000, 2_000)
+    assert settings.limits.size_max == 100 * 1024 * 1024
+    times = (settings.heartbeat_ms, settings.route_ms, settings.rebalance_ms, settings.lock_ms)
+    assert times == (30_000, 30_000, 20_000, 20_000)
+    assert (settings.persist_ms, settings.suspend_ms, settings.pull_timeout_ms) == (
+        5_000,
+        15_000,
+        30_000,
+    )
+    assert (settings.request_timeout_ms, settings.suspend_queue_ms) == (3_000, 1_000)
+    assert (settings.consume_timeout_ms, settings.consume_batch_size) == (15 * 60_000, 1)
+    assert (settings.threads, settings.attempts, settings.pull_interval_ms) == (20, 16, 0)

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent import futures
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -144,7 +145,8 @@ def test_downloads_wait_as_configured_and_with_jitter(
     def sleep(seconds: float) -> None:
         raise Slept(seconds)
 
-    monkeypatch.setattr(time, "sleep", sleep)
+    own = SimpleNamespace(**{**vars(time), "sleep": sleep})
+    monkeypatch.setattr("rocketmq_client.transport.grpc.download.time", own)
     delays = set()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

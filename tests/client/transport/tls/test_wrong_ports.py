@@ -30,6 +30,7 @@ def test_the_port_of_grpc_is_no_name_server(broker: Broker) -> None:
     text = f"[ROCKETMQ_CONNECTION.WRONG_PORT] {broker.endpoints} speaks gRPC"
     assert str(refused.value).startswith(text)
     assert "Give it as endpoints" in str(refused.value)
+    assert "Give it as --endpoints, or" in refused.value.text("--name-server", "--endpoints")
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
 
 

@@ -203,8 +203,8 @@ def test_a_delayed_row_goes_alone():
 @pytest.mark.parametrize(
     ("columns", "complaint"),
     [
-        ({"body": pa.array([b"x", None])}, r"row 1 \(the first is 0\): has no body"),
-        ({"body": bodies(2), "queueId": pa.array([0, 4])}, "row 1 .*: names queue 4.*0 to 3"),
+        ({"body": pa.array([b"x", None])}, r"row 1 \(counted from 0\) has no body"),
+        ({"body": bodies(2), "queueId": pa.array([0, 4])}, "row 1 .* names queue 4.*0 to 3"),
         (
             {"body": bodies(1), "queueId": pa.array([0]), "messageGroup": pa.array(["g"])},
             "messageGroup.*and a queueId",
@@ -370,7 +370,7 @@ def test_a_schema_is_refused_by_name(field, complaint):
 
 
 def test_a_topic_must_come_from_somewhere():
-    with pytest.raises(SinkSchemaError, match="neither an option 'topic' nor a column"):
+    with pytest.raises(SinkSchemaError, match="give the option 'topic' or a column 'topic'"):
         sink_columns(schema_of(BODY), has_topic_option=False)
 
 

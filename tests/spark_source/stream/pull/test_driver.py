@@ -9,6 +9,7 @@ import pytest
 
 from pyspark_rocketmq.errors import (
     DiscoveryDiedError,
+    OptionError,
 )
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
 from pyspark_rocketmq.stream.pull import driver as pull_driver
@@ -211,11 +212,19 @@ def test_a_topic_that_does_not_exist_is_reported_at_the_start(run: Run) -> None:
         run().driver.initial_offset()
 
 
+def test_a_topic_whose_name_is_nearly_right_is_suggested(world: FakeWorld, run: Run) -> None:
+    world.create("order", 1)
+    with pytest.raises(TopicNotFoundError, match=r"orders\. Did you mean 'order'\? Create"):
+        run().driver.initial_offset()
+
+
 def test_assigned_queues_are_all_that_is_read(world: FakeWorld, run: Run) -> None:
     queues = world.create("orders", 3)
     for queue in queues:
         world.put(queue, 5)
-    query = run(assign='{"orders":[1,7]}', startingOffsets="earliest")
+    with pytest.raises(OptionError, match=r"UNKNOWN_QUEUE\].*queue=7"):
+        run(assign='{"orders":[1,7]}').driver.initial_offset()
+    query = run(assign='{"orders":[1]}', startingOffsets="earliest")
     start = query.driver.initial_offset()
     assert offsets(start) == {queues[1]: 0}
     assert offsets(query.latest(start)) == {queues[1]: 5}

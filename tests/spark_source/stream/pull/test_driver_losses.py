@@ -311,3 +311,80 @@ def test_an_unreachable_name_server_does_not_stop_a_running_query(
     world.name_server_away = True
     world.put(queue, 2)
     assert offsets(query.latest(start)) == {queue: 2}
+
+
+@pytest.mark.parametrize("count", [60, 12])
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_recreation_between_two_batches_of_available_now_is_found(
+    world: FakeWorld, run: Run, fails: bool, count: int
+) -> None:
+    (queue,) = world.create("orders", 1)
+    world.put(queue, 50)
+    query = run(
+        startingOffsets="earliest", maxOffsetsPerTrigger="10", failOnDataLoss=str(fails).lower()
+    )
+    query.driver.prepare_available_now()
+    start = query.latest(query.driver.initial_offset())
+    world.delete("orders")
+    world.create("orders", 1)
+    world.put(queue, count)
+    query.now_ms += 1_000
+    if fails:
+        expected = rf"TOPIC_RECREATED\].*requested=10 available=\[0,{count}\)"
+        with pytest.raises(DataLossError, match=expected):
+            query.latest(start)
+        return
+    ranges = []
+    while (end := query.latest(start)) != start:
+        (task,) = query.driver.partitions(start, end)
+        ranges += [(piece.start, piece.end) for piece in task.ranges]
+        start = end
+    ends = [*range(10, count, 10), count]
+    assert ranges == list(zip([0, *ends], ends, strict=False))
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_messages_that_expired_before_their_queue_was_found_are_a_loss(
+    world: FakeWorld, run: Run, caplog: pytest.LogCaptureFixture, fails: bool, restarts: bool
+) -> None:
+    (old,) = world.create("orders", 1)
+    world.put(old, 5)
+    options = {"startingOffsets": "earliest", "failOnDataLoss": str(fails).lower()}
+    query = run(**options)
+    end = query.latest(query.driver.initial_offset())
+    _, new = world.create("orders", 2)
+    world.put(new, 30)
+    world.expire(new, 23)
+    if restarts:
+        query = run(**options)
+    if fails:
+        expected = r"OFFSET_EXPIRED\].*queue=1 requested=0 available=\[23,30\): 23 messages"
+        with pytest.raises(DataLossError, match=expected):
+            query.until(end, lambda _: False)
+        return
+    end = query.until(end, lambda found: new in offsets(found))
+    assert (offsets(end)[new], SourceOffset.from_json(end).starts) == (30, {new: 23})
+    assert "23 messages are gone" in caplog.text
+
+
+def test_a_replica_that_lacks_first_messages_proves_no_loss_in_a_found_queue(
+    world: FakeWorld, run: Run
+) -> None:
+    (old,) = world.create("orders", 1)
+    world.put(old, 5)
+    query = run(startingOffsets="earliest", retry__outageMs="30s")
+    end = query.latest(query.driver.initial_offset())
+    _, new = world.create("orders", 2)
+    world.put(new, 30)
+    first = world.queues[new].stored[:23]
+    world.expire(new, 23)
+    world.masters_away = True
+    restarted = run(startingOffsets="earliest", retry__outageMs="30s")
+    assert restarted.latest(end) == end
+    # The master returns with all of them.
+    world.queues[new].start = 0
+    world.queues[new].stored[:0] = first
+    world.masters_away = False
+    end = restarted.until(end, lambda found: new in offsets(found))
+    assert SourceOffset.from_json(end).starts == {new: 0}

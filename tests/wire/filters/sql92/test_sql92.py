@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import time
 
 import pytest
 from hypothesis import given
@@ -365,3 +366,11 @@ def test_any_text_is_refused_or_compiled(text: str) -> None:
 def test_quoted_texts_equal_what_they_quote(quoted: str, other: str) -> None:
     text = quoted[1:-1].replace("''", "'")
     assert parse_selector(f"a = {quoted}").matches({"a": other}) is (text == other)
+
+
+def test_comments_without_a_line_end_take_linear_time() -> None:
+    text = "a=--5 OR " * 7_000 + "a=1"
+    began = time.process_time()
+    selector = parse_selector(text)
+    assert time.process_time() - began < 1
+    assert selector.node_count > 7_000

@@ -25,7 +25,7 @@ from rocketmq_wire.grpc.bulk.mapping import (
     error_to_metadata,
     method_of,
 )
-from rocketmq_wire.grpc.bulk.methods import ITEMS_MAX
+from rocketmq_wire.limits import CALL_ITEMS_MAX
 from rocketmq_wire.model import (
     BrokerAddresses,
     ClusterInfo,
@@ -87,6 +87,7 @@ from rocketmq_wire.stubs import message_class
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=12)
 INT32 = st.integers(-(2**31), 2**31 - 1)
+QUEUE_COUNTS = st.integers(-(2**31), 65_536)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 BYTES = st.binary(max_size=200)
 QUEUES = st.builds(QueueId, NAMES, NAMES, INT32)
@@ -112,7 +113,9 @@ CONSUMERS = st.builds(
 )
 ROUTES = st.builds(
     Route,
-    st.lists(st.builds(QueueSet, NAMES, INT32, INT32, INT32, INT32), max_size=3).map(tuple),
+    st.lists(st.builds(QueueSet, NAMES, QUEUE_COUNTS, QUEUE_COUNTS, INT32, INT32), max_size=3).map(
+        tuple
+    ),
     st.lists(BROKERS, max_size=3).map(tuple),
     st.none() | NAMES,
 )
@@ -259,10 +262,10 @@ def test_offsets_of_every_kind_share_a_call_and_committed_offsets_share_one_per_
 
 
 def test_a_call_with_too_many_requests_is_split_by_the_client_and_refused_by_the_broker() -> None:
-    queues = [GetMaxOffset(QueueId("orders", "broker-a", i)) for i in range(ITEMS_MAX + 1)]
+    queues = [GetMaxOffset(QueueId("orders", "broker-a", i)) for i in range(CALL_ITEMS_MAX + 1)]
     (method, _), (_, rest) = calls_of(queues)
-    assert rest == [ITEMS_MAX]
-    with pytest.raises(RemoteProtocolError, match="over 10000"):
+    assert rest == [CALL_ITEMS_MAX]
+    with pytest.raises(RemoteProtocolError, match=f"over {CALL_ITEMS_MAX}"):
         method.decode_requests(method.encode(queues))
 
 

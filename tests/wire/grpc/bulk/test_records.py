@@ -12,6 +12,7 @@ from rocketmq_wire.errors import RemoteProtocolError, TopicNotFoundError
 from rocketmq_wire.grpc.bulk import records
 from rocketmq_wire.grpc.bulk.records import PullRange, PullRecords, RecordChunk
 from rocketmq_wire.grpc.bulk.shapes import Shape
+from rocketmq_wire.limits import STREAM_RANGES_MAX
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.messages import PullReply, PullStatus, SendReply, SendStatus
 from rocketmq_wire.stubs import message_class
@@ -141,7 +142,7 @@ def test_a_stream_that_makes_no_sense_is_refused(fields: dict[str, object], comp
 def test_too_many_ranges_are_refused_before_they_become_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    message = message_class("PullRecordsRequest")(ranges=[{}] * (records.RANGES_MAX + 1))
+    message = message_class("PullRecordsRequest")(ranges=[{}] * (STREAM_RANGES_MAX + 1))
     monkeypatch.delattr(Shape, "from_message")
     with pytest.raises(RemoteProtocolError, match="not 10001"):
         records.decode_pull_records(message.SerializeToString())

@@ -92,6 +92,16 @@ def test_the_route_of_a_static_topic_is_refused():
         b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":{"x":"h:1"}}]}',
         b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":{"0":7}}]}',
         b'{"brokerDatas":[{"brokerAddrs":{}}]}',
+        b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":{"%b":"h:1"}}]}' % (b"5" * 5_000),
+        # Two thousand million queues: a list of them would take all memory.
+        (
+            b'{"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":2000000000,'
+            b'"writeQueueNums":8}]}'
+        ),
+        (
+            b'{"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":8,"writeQueueNums":200000},'
+            b'{"brokerName":"b","perm":6,"readQueueNums":8,"writeQueueNums":200000}]}'
+        ),
     ],
 )
 def test_a_route_that_is_no_route_is_refused(body: bytes):

@@ -6,9 +6,8 @@ from typing import cast
 
 import pytest
 
-from pyspark_rocketmq.options.parse import read_options
 from pyspark_rocketmq.planning.checkpoint import SourceOffset
-from pyspark_rocketmq.stream.offset_driver import drop_recreated_queues
+from pyspark_rocketmq.read.recreated_topics import drop_recreated_queues
 from rocketmq_client.cluster import Cluster
 from rocketmq_wire.model import OffsetRange
 from support.fake_cluster import FakeCluster, FakeWorld
@@ -28,7 +27,7 @@ def test_an_unavailable_broker_leaves_a_logged_batch_to_its_tasks(
     ranges = [OffsetRange(a, 0, 10), OffsetRange(b, 0, 10)]
     world.brokers_away.add(b.broker)
     cluster = cast("Cluster", FakeCluster(world))
-    options = read_options({"nameServer": "h:1", "subscribe": "orders"})
-    assert drop_recreated_queues(cluster, options, ranges, planned) == ranges
+    kept = drop_recreated_queues(cluster, ranges, planned.identities(), fail_on_data_loss=True)
+    assert kept == ranges
     (line,) = [line for line in caplog.messages if line.startswith("cannot find out")]
     assert str(b) in line

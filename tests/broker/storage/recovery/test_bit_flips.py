@@ -1,0 +1,155 @@
+"""One bit of any file of a data directory changes: the start or the read shows it, or repairs it.
+
+A flip is repaired from the other files, refused by an error with the file and the byte, or changes
+nothing that a client gets. `BIT_FLIPS=100000` tries that many, `BIT_FLIPS_SEED` chooses others.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
+from rocketmq_broker.storage.settings import StoreConfig
+from rocketmq_broker.storage.store import Store
+from rocketmq_wire.hashes import java_hash
+from support.crash_files import CrashFiles, State
+from support.storage_blocks import block_of, bodies_of
+
+NOW = 1_700_000_000_000
+COUNT = int(os.environ.get("BIT_FLIPS", "500"))
+SEED = int(os.environ.get("BIT_FLIPS_SEED", "1"))
+SMALL = StoreConfig(
+    segment_size=2048,
+    queue_file_entries=8,
+    checksum_range_size=600,
+    index_slot_count=8,
+    index_entry_count=20,
+)
+LAZY = replace(SMALL, verified_size=0)
+"""A start compares as little as with a very large store."""
+QUEUES = (("orders", 0), ("orders", 1), ("bills", 0))
+RED = np.array([java_hash("red")], np.int64)
+CONFIGS: dict[str, dict[str, object]] = {
+    "topics.json": {"topicConfigTable": {"orders": {"readQueueNums": 2}, "bills": {}}},
+    "consumerOffset.json": {"offsetTable": {"orders@g": {"0": 7, "1": 3}}},
+    "subscriptionGroup.json": {"subscriptionGroupTable": {"g": {"retryMaxTimes": 16}}},
+    "delayOffset.json": {"offsetTable": {"1": 12}},
+}
+
+Shown = dict[str, object]
+
+
+@cache
+def directory(*, is_clean: bool) -> tuple[State, Shown]:
+    """A data directory, and what a client gets from it."""
+    files = CrashFiles()
+    store = Store.open(files, SMALL, NOW)
+    for name, content in CONFIGS.items():
+        store.configs.save(name, content)
+    for number in range(20):
+        for topic, queue in (*QUEUES, ("gone", 0)):
+            tags = ("red", "blue")[number % 2]
+            body = b"%s-%d-%d" % (topic.encode(), queue, number)
+            store.append(topic, queue, block_of(topic, body, tags=tags, keys="k"), NOW + number)
+        store.sync()
+        store.publish()
+        if number == 15:
+            store.delete_topic("gone")
+            store.checkpoint()
+    shown = shown_by(store)
+    if is_clean:
+        while store.index_step():
+            pass
+        store.close()
+    return files.state(), shown
+
+
+def shown_by(store: Store) -> Shown:
+    """What clients get; a refused read is shown as its error."""
+    shown: Shown = {}
+    for name, content in CONFIGS.items():
+        loaded = store.configs.load(name)
+        shown[name] = {key: loaded.get(key) for key in content}
+    # What the start did not compare, a broker compares while it serves.
+    for _ in range(100):
+        with suppress(DamagedStoreError):
+            store.verify_step()
+    for topic, queue in QUEUES:
+        shown[f"{topic}/{queue} bounds"] = store.bounds(topic, queue)
+        for tags in (None, RED):
+            shown[f"{topic}/{queue} {tags}"] = bodies_or_error(store, topic, queue, tags)
+    return shown
+
+
+def bodies_or_error(
+    store: Store, topic: str, queue: int, tags: npt.NDArray[np.int64] | None
+) -> list[bytes] | DamagedStoreError:
+    bounds, bodies = store.bounds(topic, queue), []
+    offset = bounds.start
+    try:
+        while offset < bounds.end:
+            found = store.read(
+                topic, queue, offset, count_max=100, bytes_max=1 << 20, tag_hashes=tags
+            )
+            bodies += bodies_of(found.parts)
+            offset = found.next_begin
+    except DamagedStoreError as error:
+        return error
+    return bodies
+
+
+def flip(state: State, name: str, bit: int) -> State:
+    changed = []
+    for each, content in state:
+        if each == name:
+            assert content is not None
+            damaged = bytearray(content)
+            damaged[bit // 8] ^= 1 << bit % 8
+            content = bytes(damaged)
+        changed.append((each, content))
+    return tuple(changed)
+
+
+def check(state: State, name: str, bit: int, expected: Shown, config: StoreConfig) -> str:
+    """Returns what became of the flip."""
+    where = f"{name}, bit {bit}"
+    try:
+        store = Store.open(CrashFiles.of(flip(state, name, bit)), config, NOW)
+        shown = shown_by(store)
+    except StorageError as error:
+        return "refused" if error.file else ""
+    outcome = "repaired or harmless"
+    for key, value in expected.items():
+        if isinstance(shown[key], DamagedStoreError):
+            outcome = "refused"
+        else:
+            assert shown[key] == value, f"{where}: {key}"
+    return outcome
+
+
+@pytest.mark.parametrize("config", [SMALL, LAZY], ids=["compared", "lazy"])
+@pytest.mark.parametrize("is_clean", [True, False], ids=["closed", "killed"])
+def test_no_flipped_bit_is_served_or_loses_anything_in_silence(
+    is_clean: bool, config: StoreConfig
+) -> None:
+    state, expected = directory(is_clean=is_clean)
+    names = {name: content for name, content in state if content}
+    chance = random.Random(SEED)
+    outcomes: dict[str, set[str]] = {}
+    for number in range(COUNT // 4):
+        name = sorted(names)[number % len(names)]
+        used = len(names[name].rstrip(b"\0"))
+        bit = chance.randrange(8 * max(used, 1))
+        outcome = check(state, name, bit, expected, config)
+        outcomes.setdefault(name.partition("/")[0], set()).add(outcome)
+    assert {"commitlog", "config", "consumequeue", "derived.json", "durable.mark"} <= set(outcomes)
+    assert "refused" in outcomes["commitlog"]
+    assert "refused" in outcomes["config"]
