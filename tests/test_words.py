@@ -28,7 +28,7 @@ PARTS = {
     "borrow": "hold, in flight",
     "go_on": "resume, continue",
     "halves": "half messages",
-    "hurry": "skip_minimum_wait",
+    "hurry": "without a minimum wait",
     "kept_apart": "internal topic",
     "lent": "held, in flight",
     "letter": "dead letter",

@@ -217,8 +217,8 @@ READ_DEFINITIONS: Final = (
         "4.1 a run with AvailableNow or Once ends after one such batch."
     ),
     _admission.option("minOffsetsPerTrigger", kinds.count(1)).with_help(
-        "Wait for this many messages, at most for maxTriggerDelay. On Spark 4.0 and 4.1 the "
-        "first batch of a run does not wait."
+        "Wait for this many messages, at most for maxTriggerDelay. The first batch of a run "
+        "does not wait."
     ),
     _admission.option("maxTriggerDelay", kinds.duration(0, 7 * 24 * 3_600_000), 900_000).with_help(
         "Longest wait for minOffsetsPerTrigger."

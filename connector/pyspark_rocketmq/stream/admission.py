@@ -1,8 +1,8 @@
 """Decides how much the next micro-batch takes: limits, the minimum wait, triggers.
 
 With AvailableNow it takes no more than `available_now` has frozen. The trigger `Once` has no limits
-(`is_unlimited`). Spark 4.0 and 4.1 name neither trigger nor limits, so there the first batch of a
-run skips the minimum wait (`skip_minimum_wait`).
+(`is_unlimited`). The first batch of a run does not wait for the minimum, as with Spark's Kafka
+source: Spark 4.0 and 4.1 name no trigger, and it may be the run's only one.
 """
 
 from __future__ import annotations
@@ -189,11 +189,8 @@ class OffsetAdmission:
         self._now_ms = now_ms
         self._sleep_ms = sleep_ms
         self.available_now = FrozenEnds()
-        self._last_batch_ms = now_ms()
+        self._last_batch_ms: int | None = None
         self._last_answer_ms = 0
-
-    def skip_minimum_wait(self) -> None:
-        self._last_batch_ms = self._now_ms() - self._limits.delay_ms_max
 
     def backlog(self, offsets: Mapping[QueueId, int], ends: Mapping[QueueId, int]) -> Backlog:
         """Return what waits behind `offsets`, up to the frozen ends if there are any."""
@@ -245,6 +242,9 @@ class OffsetAdmission:
         return self._limits
 
     def _waited_ms(self) -> int:
+        """Return how long the next batch has waited; before the first one, long enough."""
+        if self._last_batch_ms is None:
+            return self._limits.delay_ms_max
         return self._now_ms() - self._last_batch_ms
 
 

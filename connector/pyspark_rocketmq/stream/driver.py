@@ -42,9 +42,6 @@ class StreamDriver(Protocol):
     def prepare_available_now(self) -> None:
         """Freeze how far this run reads: up to what is there now."""
 
-    def skip_minimum_wait(self) -> None:
-        """Let the next batch not wait for a minimum: it may be the only one of this run."""
-
     def latest_offset(
         self, start: Offset, *, is_durable: bool = True, is_unlimited: bool = False
     ) -> Offset:

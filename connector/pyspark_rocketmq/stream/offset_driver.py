@@ -75,9 +75,6 @@ class OffsetDriver(ABC):
 
     # --- Spark's calls --------------------------------------------------------------------------
 
-    def skip_minimum_wait(self) -> None:
-        self._admission.skip_minimum_wait()
-
     def latest_offset(
         self, start: Offset, *, is_durable: bool = True, is_unlimited: bool = False
     ) -> Offset:

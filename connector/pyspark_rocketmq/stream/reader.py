@@ -70,7 +70,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = self._last if self._last is not None else self.initialOffset()
             if not self._has_planned:
                 self._has_planned = True
-                driver.skip_minimum_wait()
                 warn_of_one_batch(self._options)
         self._last = driver.latest_offset(
             start, is_durable=not is_old_spark, is_unlimited=isinstance(limit, ReadAllAvailable)

@@ -140,12 +140,11 @@ def test_available_now_ends_with_what_was_there_when_it_began(kind: type[Source]
     source.driver.close()
 
 
-def test_a_skipped_minimum_lets_the_first_batch_begin_at_once(kind: type[Source]) -> None:
+def test_the_first_batch_of_a_run_does_not_wait_for_the_minimum(kind: type[Source]) -> None:
     minimum = {} if kind is Pop else {"minOffsetsPerTrigger": "100"}
     source = kind(**minimum)
     source.put(3)
     start = source.driver.initial_offset()
-    source.driver.skip_minimum_wait()
     assert count_of(source.driver, start, source.driver.latest_offset(start)) == 3
     source.driver.close()
 

@@ -163,7 +163,7 @@ def test_old_spark_logs_that_a_limit_ends_a_run(
     assert not [line for line in caplog.messages if "AvailableNow" in line]
 
 
-def test_old_spark_may_ask_for_one_batch_alone_so_the_first_does_not_wait_for_a_minimum(
+def test_the_first_batch_of_a_run_does_not_wait_for_a_minimum(
     loader: Loader, topic: str, reader: Make
 ) -> None:
     (queue,) = loader.create(topic, 1)
@@ -173,10 +173,11 @@ def test_old_spark_may_ask_for_one_batch_alone_so_the_first_does_not_wait_for_a_
     assert SourceOffset.from_json(end).offsets == {queue: 25}
     loader.put(queue, 5)
     assert made.latestOffset() == end
-    # Newer Spark says what a run is, so there the minimum holds from the first batch on.
     limited = reader(minOffsetsPerTrigger="100")
-    start = limited.initialOffset()
-    assert limited.latestOffset(start, limited.getDefaultReadLimit()) == start
+    end = limited.latestOffset(limited.initialOffset(), limited.getDefaultReadLimit())
+    assert SourceOffset.from_json(end).offsets == {queue: 30}
+    loader.put(queue, 5)
+    assert limited.latestOffset(end, limited.getDefaultReadLimit()) == end
 
 
 def test_a_line_counts_what_each_batch_reads(

@@ -95,9 +95,6 @@ class PopDriver:
         """See `StreamDriver`. Without a backlog from the server the run ends when it is empty."""
         self._admission.available_now.freeze(self._ports.backlog())
 
-    def skip_minimum_wait(self) -> None:
-        """See `StreamDriver`. A pop has no minimum."""
-
     def latest_offset(
         self, start: Offset, *, is_durable: bool = True, is_unlimited: bool = False
     ) -> Offset:

@@ -91,27 +91,31 @@ def test_limits_are_shared_and_trigger_once_ignores_them(world: FakeWorld, run: 
 
 def test_the_minimum_waits_no_longer_than_the_delay(world: FakeWorld, run: Run) -> None:
     (queue,) = world.create("orders", 1)
-    world.put(queue, 5)
     query = run(startingOffsets="earliest", minOffsetsPerTrigger="6", maxTriggerDelay="10s")
     start = query.driver.initial_offset()
     assert query.latest(start) == start
-    query.now_ms += 10_000
+    world.put(queue, 5)
     end = query.latest(start)
-    assert offsets(end) == {queue: 5}
+    assert offsets(end) == {queue: 5}, "the first batch does not wait"
     world.put(queue, 3)
     assert query.latest(end) == end
     world.put(queue, 3)
-    assert offsets(query.latest(end)) == {queue: 11}
+    end = query.latest(end)
+    assert offsets(end) == {queue: 11}
+    world.put(queue, 1)
+    assert query.latest(end) == end
+    query.now_ms += 10_000
+    assert offsets(query.latest(end)) == {queue: 12}
 
 
 def test_an_unmet_minimum_asks_for_the_ends_ten_times_a_second(world: FakeWorld, run: Run) -> None:
     (queue,) = world.create("orders", 1)
     world.put(queue, 5)
     query = run(startingOffsets="earliest", minOffsetsPerTrigger="500", maxTriggerDelay="10s")
-    start = query.driver.initial_offset()
-    query.latest(start)
+    began_ms = query.now_ms
+    start = query.latest(query.driver.initial_offset())
     (watch,) = query.watches
-    before, began_ms = watch.questions, query.now_ms
+    before = watch.questions
     while query.now_ms < began_ms + 1_000:
         query.now_ms += 10  # Spark's pause between two polls.
         world.put(queue, 1)
