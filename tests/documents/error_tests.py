@@ -109,7 +109,7 @@ EXPECTED_BY = {
         "OPTION.MISSING": "test_a_missing_option_is_named",
         "OPTION.INVALID": "test_a_wrong_value_is_refused_by_name_with_what_was_given",
         "OPTION.CONFLICT": "test_what_does_not_go_together_is_refused",
-        "OPTION.NOT_HERE": "test_a_stream_refuses_ends_and_a_batch_refuses_triggers",
+        "OPTION.NOT_HERE": "test_an_option_that_belongs_elsewhere_is_refused",
         "UNSUPPORTED.OPTION": "test_what_is_not_there_yet_is_refused_and_never_ignored",
     },
     "tests/spark_source/planning/test_checkpoint.py": {

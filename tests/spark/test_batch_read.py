@@ -90,6 +90,16 @@ def test_starts_and_ends_by_time(loader: Loader, topic: str, read: Read) -> None
         read(startingTimestamp=later).count()
     frame = read(startingTimestamp=later, startingOffsetsByTimestampStrategy="latest")
     assert frame.count() == 0
+    reversed_times = {
+        "startingOffsetsByTimestamp": json.dumps({topic: {"0": first + 1}}),
+        "endingOffsetsByTimestamp": json.dumps({topic: {"0": first - 60_000}}),
+    }
+    message = f"'endingOffsetsByTimestamp' ends .* at 0, before its start at {middle}"
+    with pytest.raises(PySparkException, match=message):
+        read(**reversed_times).count()
+    early_end = json.dumps({topic: {"0": 5}})
+    with pytest.raises(PySparkException, match=r"'endingOffsets' ends .* at 5, before its start"):
+        read(startingTimestamp=str(first + 1), endingOffsets=early_end).count()
 
 
 def test_starts_at_the_committed_offsets_of_a_group(loader: Loader, topic: str, read: Read) -> None:
@@ -234,7 +244,7 @@ def test_pinned_offsets_fix_a_read_and_commit_it_afterwards(
         ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'"),
         ({"pullBatchSize": "none"}, "must be a whole number"),
         ({"sql": "a >"}, "SQL92 expression is wrong at its end"),
-        ({"maxOffsetsPerTrigger": "5"}, "has no meaning in a batch query"),
+        ({"joinGroup": "true", "group": "g"}, "'joinGroup' is for streams"),
         ({"startingOffsets": "latest"}, "makes no sense in a batch read"),
     ],
 )

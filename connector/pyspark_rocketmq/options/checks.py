@@ -123,6 +123,10 @@ def check_read(options: ReadOptions, use: Use) -> None:
 
 
 def _check_batch(options: ReadOptions) -> None:
+    if options.consumer.join_group:
+        raise OptionError(
+            "joinGroup", "is for streams: a batch reads every selected queue", "NOT_HERE"
+        )
     for name, wanted in (("messageKey", options.message_key), ("messageId", options.message_id)):
         if wanted is not None:
             _check_lookup(options, name)

@@ -1,12 +1,15 @@
 """Turns the options that a user wrote into `ReadOptions` or `WriteOptions`, and checks them once.
 
 Keys are case-insensitive. An unknown key is refused with the nearest known one, a value outside its
-range with what the option takes, and an unsupported option with "not supported yet". No option is
-silently ignored, except those that Spark itself adds.
+range with what the option takes, and an unsupported option with "not supported yet". A batch read
+warns of options for streams, as Spark's Kafka source does: one dictionary serves both. No option is
+ignored silently, except those that Spark itself adds.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
@@ -27,7 +30,10 @@ from pyspark_rocketmq.options.values import (
     ReadOptions,
     WriteOptions,
 )
+from rocketmq_wire.model import NAME_PATTERN
 from rocketmq_wire.suggest import nearest
+
+_log = logging.getLogger("pyspark_rocketmq")
 
 DEFINITIONS: Final = (*CONNECTION_DEFINITIONS, *READ_DEFINITIONS, *SINK_DEFINITIONS)
 """Every option: parsing, error messages and the reference page come from these tables."""
@@ -134,7 +140,11 @@ class ParsedOptions:
     def _check_uses(self, use: Use) -> None:
         for name in sorted(self.given):
             definition = _BY_KEY[name.lower()]
-            if use not in definition.uses:
+            if use in definition.uses:
+                continue
+            if use is Use.BATCH and Use.STREAM in definition.uses:
+                _log.warning("option '%s' is for streams: this batch read ignores it", name)
+            else:
                 belongs = " or ".join(sorted(known.value for known in definition.uses))
                 here = "write" if use is Use.SINK else f"{use.value} query"
                 raise OptionError(
@@ -166,7 +176,7 @@ def parse_options(raw: Mapping[str, str]) -> ParsedOptions:
         definition = _definition(key)
         # Spark passes keys in lower case.
         spelling = _spelling(lowered)
-        value = _value(definition, spelling, text)
+        value = _value(definition, spelling, text, _topic_of(raw, text))
         earlier = spelled.setdefault(definition.name, key)
         if earlier != key and values[definition.field] != value:
             reason = f"contradicts option '{_spelling(earlier.lower())}': give one of them"
@@ -221,14 +231,25 @@ def _spelling(lowered: str) -> str:
     return next(spelling for spelling in spellings if spelling.lower() == lowered)
 
 
-def _value(definition: OptionDefinition, key: str, text: str) -> object:
+def _topic_of(raw: Mapping[str, str], text: str) -> str:
+    """The topic to show in an example: the one that is selected, or named in JSON that is cut."""
+    selected = next((value.strip() for key, value in raw.items() if key.lower() == "subscribe"), "")
+    if NAME_PATTERN.fullmatch(selected):
+        return selected
+    named = re.match(r'\s*\{\s*"([^"]+)"', text)
+    return named[1] if named else "orders"
+
+
+def _value(definition: OptionDefinition, key: str, text: str, topic: str) -> object:
     if definition.supported == ():
         raise UnsupportedError("OPTION", f"option '{key}' is not supported yet: leave it out")
     try:
         value = definition.kind.parse(text)
     except ValueError as error:
         got = "" if definition.kind.is_secret else f", got {_shown(text)}"
-        raise OptionError(key, f"{error}{got}") from error
+        json_form = re.search(r"JSON like (.*)", definition.kind.takes)
+        shape = f". Write {json_form[1].replace('orders', topic)}" if json_form else ""
+        raise OptionError(key, f"{error}{got}{shape}") from error
     if definition.supported is not None and value not in definition.supported:
         only = ", ".join(str(known).lower() for known in definition.supported)
         raise UnsupportedError(

@@ -43,7 +43,10 @@ _CONTENTS: Final = {
     "body": "the body, decompressed",
     "tags": "the tag; null without one",
     "keys": "the keys, separated by spaces; null without any",
-    "bornTimestamp": "when the producer created it, by the producer's clock",
+    "bornTimestamp": (
+        "when the producer created it, by the producer's clock; a time outside the years 1 to 9999 "
+        "becomes the nearest inside"
+    ),
     "storeTimestamp": "when the broker stored it: timestamp options mean this time",
     "properties": "every property, the user's own and RocketMQ's",
     "msgId": "the producer's unique id, else the broker's",

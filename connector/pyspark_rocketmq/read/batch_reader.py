@@ -6,7 +6,7 @@ stay words in the plan, and every use reads what is there then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -14,14 +14,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_rocketmq.boundary import bares_errors
 from pyspark_rocketmq.client_settings import connection_settings
 from pyspark_rocketmq.errors import OptionError
-from pyspark_rocketmq.options.kinds import PerQueue
 from pyspark_rocketmq.options.values import ReadOptions
 from pyspark_rocketmq.planning.batch import PlannedQueue, plan_batch
 from pyspark_rocketmq.planning.selection import named_topics
 from pyspark_rocketmq.planning.split import Split, divide
 from pyspark_rocketmq.read.batch_log import log_batch
 from pyspark_rocketmq.read.cluster_scan import first_scan, require_selected
-from pyspark_rocketmq.read.offset_search import find_ending_offsets, find_starting_offsets
+from pyspark_rocketmq.read.offset_search import (
+    ResolvedOffsets,
+    find_ending_offsets,
+    find_starting_offsets,
+)
 from pyspark_rocketmq.read.plan import ReadPlan
 from pyspark_rocketmq.read.task import RangePartition, TaskPartition, range_partitions
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -30,6 +33,7 @@ from rocketmq_wire.model import OffsetRange, QueueId
 
 # Several messages have the same id if a producer retried a send, or sent a batch.
 _SAME_ID_MAX = 64
+_ENDS = ("endingTimestamp", "endingOffsetsByTimestamp")
 
 
 def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
@@ -38,7 +42,7 @@ def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
     require_selected(scan, options, cluster)
     starts = find_starting_offsets(options, cluster, scan.bounds, "earliest")
     ends = find_ending_offsets(options, cluster, scan.bounds)
-    _refuse_reversed(options, starts.offsets, ends.offsets)
+    _refuse_reversed(options, starts, ends)
     return [
         PlannedQueue(
             queue,
@@ -51,17 +55,18 @@ def plan_queues(cluster: Cluster, options: ReadOptions) -> list[PlannedQueue]:
     ]
 
 
-def _refuse_reversed(
-    options: ReadOptions, starts: Mapping[QueueId, int], ends: Mapping[QueueId, int]
-) -> None:
-    """Refuse numbers that start behind their end; a group may have committed more than the end."""
-    if not isinstance(options.starting_offsets, PerQueue):
+def _refuse_reversed(options: ReadOptions, starts: ResolvedOffsets, ends: ResolvedOffsets) -> None:
+    """Refuse numbers and times that start behind their end.
+
+    A group may have committed more than the end. `latest` is later than a start found after it.
+    """
+    if str(options.starting_offsets).startswith("group"):
         return
-    for queue, start in sorted(starts.items()):
-        if ends[queue] < start:
-            raise OptionError(
-                "endingOffsets", f"ends {queue} at {ends[queue]}, before its start at {start}"
-            )
+    name = next((name for name in _ENDS if name in options.given), "endingOffsets")
+    for queue, start in sorted(starts.offsets.items()):
+        end = ends.offsets[queue]
+        if end < start and queue not in ends.late:
+            raise OptionError(name, f"ends {queue} at {end}, before its start at {start}")
 
 
 class _PlannedReader(DataSourceReader):

@@ -285,14 +285,43 @@ def test_a_batch_that_ends_before_it_starts_is_refused() -> None:
         parsed(Use.BATCH, startingTimestamp="2000", endingTimestamp="1000")
 
 
-def test_a_stream_refuses_ends_and_a_batch_refuses_triggers() -> None:
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [
+        ({"startingOffsets": "{"}, '{"orders":{"broker-a":{"0":100}}}'),
+        ({"endingOffsets": '{"orders":3}'}, '{"orders":{"broker-a":{"0":100}}}'),
+        ({"startingOffsetsByTimestamp": "noon"}, '{"orders":{"broker-a":{"0":1700000000000}}}'),
+        ({"subscribe": "", "assign": '{"sales": 0'}, '{"sales":{"broker-a":[0,1]}}'),
+        ({"subscribe": "", "assign": "[0]"}, '{"orders":{"broker-a":[0,1]}}'),
+    ],
+)
+def test_wrong_json_is_answered_with_its_shape_for_the_users_topic(
+    given: dict[str, str], shape: str
+) -> None:
+    raw = {name: text for name, text in {**BASE, **given}.items() if text}
+    with pytest.raises(OptionError, match=rf"\. Write {re.escape(shape)}$"):
+        read_options(raw, Use.STREAM)
+
+
+def test_a_batch_warns_of_options_for_streams(caplog: pytest.LogCaptureFixture) -> None:
+    parsed(Use.BATCH, maxOffsetsPerTrigger="1", commitOffsets="false")
+    assert caplog.messages == [
+        f"option '{name}' is for streams: this batch read ignores it"
+        for name in ("commitOffsets", "maxOffsetsPerTrigger")
+    ]
+    caplog.clear()
+    parsed(maxOffsetsPerTrigger="1", commitOffsets="false")
+    assert not caplog.messages
+
+
+def test_an_option_that_belongs_elsewhere_is_refused() -> None:
     refused = r"^\[ROCKETMQ_OPTION\.NOT_HERE\] option"
     with pytest.raises(
         OptionError, match=f"{refused} 'endingOffsets' is for batch and has no meaning in a st"
     ):
         parsed(endingOffsets="latest")
-    with pytest.raises(OptionError, match=f"{refused} 'maxOffsetsPerTrigger' is for stream"):
-        parsed(Use.BATCH, maxOffsetsPerTrigger="1")
+    with pytest.raises(OptionError, match=f"{refused} 'joinGroup' is for streams"):
+        parsed(Use.BATCH, joinGroup="true", group="g")
     with pytest.raises(OptionError, match=f"{refused} 'sendBack' is for writes and has no meaning"):
         parsed(Use.BATCH, sendBack="true")
     with pytest.raises(OptionError, match=f"{refused} 'tags' is for .* no meaning in a write$"):
