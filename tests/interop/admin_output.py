@@ -87,20 +87,24 @@ def names_of(lines: list[str]) -> set[str]:
     return {words[-1] for words in lefts if words}
 
 
+def without_retries(lines: list[str]) -> list[str]:
+    """A retry topic counts from when a member first stored its offset there, whenever that is."""
+    return [line for line in lines if not line.startswith("%RETRY%")]
+
+
 def without_figures(lines: list[str]) -> object:
-    """What was measured differs, and a table's columns are as wide as what they hold."""
-    lines = [re.sub(r"(@|/0x)[0-9a-f]+\b", r"\1HASH", line) for line in lines]
+    """What was measured differs, and a table's columns are as wide as what they hold.
+
+    A member owns its retry queue when it has learned that topic's route: at its start, if its own
+    heartbeat created the topic in time, or half a minute later.
+    """
+    lines = [re.sub(r"(@|/0x)[0-9a-f]+\b", r"\1HASH", line) for line in without_retries(lines)]
     return sorted(re.sub(r"-?\d+(\.\d+)?", "N", line) for line in lines)
 
 
 def thread_names(lines: list[str]) -> object:
     """Of stack traces that threads were there at all: which ones is a matter of the moment."""
     return {name for name in ("PullMessageService", "RebalanceService") if name in str(lines)}
-
-
-def without_retries(lines: list[str]) -> object:
-    """A retry topic counts from when a member first stored its place there, whenever that is."""
-    return [line for line in lines if not line.startswith("%RETRY%")]
 
 
 SINCE_5: Final = re.compile(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Outcome
 from rocketmq_broker.engine.core.routes import Identity
-from rocketmq_broker.engine.core.topics import Topics
+from rocketmq_broker.engine.core.topics import Topics, built_in_topics
 from rocketmq_broker.engine.groups.clients import Clients
 from rocketmq_broker.engine.groups.committed_offsets import CommittedOffsets
 from rocketmq_broker.engine.groups.consumer_groups import Groups
@@ -46,6 +46,7 @@ class Tables:
                 save,
                 auto_create=config.auto_create_topic,
                 auto_create_queues=config.auto_create_topic_queues,
+                built_in=built_in_topics(identity.cluster_name, identity.broker_name),
             ),
             Groups(load(GROUPS), save, auto_create=config.auto_create_group),
             Clients(expiry_ms=config.client_expiry_seconds * 1_000),

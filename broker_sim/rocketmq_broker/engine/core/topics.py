@@ -20,6 +20,11 @@ _PERMISSION_BITS: Final = 15
 # In a data directory of RocketMQ the table lists them like other topics.
 _BROKERS_OWN: Final = frozenset({"SCHEDULE_TOPIC_XXXX", HALF_TOPIC, END_TOPIC, UNRESOLVED_TOPIC})
 
+_NOT_FOR_SENDS: Final = _BROKERS_OWN | {"SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"}
+_SCHEDULE_QUEUES: Final = 18
+_BENCHMARK_QUEUES: Final = 1_024
+_CLUSTER_QUEUES: Final = 16
+
 Save = Callable[[str, Mapping[str, object]], None]
 
 
@@ -41,13 +46,43 @@ def is_group_topic(topic: str) -> bool:
     return topic.startswith((model.RETRY_PREFIX, model.DEAD_LETTER_PREFIX))
 
 
+def built_in_topics(cluster: str, broker: str) -> dict[str, model.TopicConfig]:
+    """The topics that every RocketMQ broker has, with its numbers of queues and permissions."""
+    counts = {
+        "SELF_TEST_TOPIC": 1,
+        "BenchmarkTest": _BENCHMARK_QUEUES,
+        "OFFSET_MOVED_EVENT": 1,
+        "SCHEDULE_TOPIC_XXXX": _SCHEDULE_QUEUES,
+        HALF_TOPIC: 1,
+        f"{cluster}_REPLY_TOPIC": 1,
+    }
+    inherited = {broker: 1, cluster: _CLUSTER_QUEUES}
+    return {
+        **{name: model.TopicConfig(name, n, n, _PERMISSIONS) for name, n in counts.items()},
+        **{
+            name: model.TopicConfig(name, n, n, _PERMISSIONS | _PERMISSION_INHERIT)
+            for name, n in inherited.items()
+        },
+    }
+
+
 class Topics:
-    """Every topic by name. A change takes effect once it is saved."""
+    """Every topic by name. A change takes effect once it is saved.
+
+    The built-in ones can be asked for by name, and are not listed until a message is stored there.
+    """
 
     def __init__(
-        self, stored: Mapping[str, Any], save: Save, *, auto_create: bool, auto_create_queues: int
+        self,
+        stored: Mapping[str, Any],
+        save: Save,
+        *,
+        auto_create: bool,
+        auto_create_queues: int,
+        built_in: Mapping[str, model.TopicConfig] = {},
     ) -> None:
         self._save = save
+        self._built_in = built_in
         self.auto_create = auto_create
         self._auto_queues = auto_create_queues
         self._table = {
@@ -68,14 +103,14 @@ class Topics:
             self._table.pop(model.DEFAULT_TOPIC, None)
 
     def get(self, topic: str) -> model.TopicConfig | None:
-        return self._table.get(topic)
+        return self._table.get(topic) or self._built_in.get(topic)
 
     def all(self) -> tuple[model.TopicConfig, ...]:
         return tuple(self._table[name] for name in sorted(self._table))
 
     def require(self, topic: str) -> model.TopicConfig:
         """The topic. Refuses (17) an unknown one."""
-        config = self._table.get(topic)
+        config = self.get(topic)
         if config is None:
             raise refusals.topic_missing(topic)
         return config
@@ -91,12 +126,12 @@ class Topics:
 
     def require_writable(self, queue: model.QueueId, default_queue_count: int) -> model.TopicConfig:
         """The topic that a send goes to, created if allowed. Refusals: 13, 16, 17, 29."""
-        config = self._table.get(queue.topic)
+        config = self.get(queue.topic)
         if config is None:
             config = self._create_for_send(queue.topic, default_queue_count)
         elif queue.topic == model.DEFAULT_TOPIC or config.name.startswith("rmq_sys_"):
             raise refusals.topic_illegal(queue.topic, "is forbidden to send to: a system topic")
-        elif config.name in _BROKERS_OWN:
+        elif config.name in _NOT_FOR_SENDS:
             raise refusals.not_writable(queue.topic)
         if not config.permission & model.PERMISSION_WRITE or not config.write_queue_count:
             raise refusals.not_writable(queue.topic)
@@ -108,6 +143,8 @@ class Topics:
         count = max(config.read_queue_count, config.write_queue_count)
         if queue.index >= count:
             raise refusals.queue_illegal(queue.index, queue.topic, count)
+        if queue.topic not in self._table:
+            self._put(config)  # Recovery takes files of unknown topics for deleted ones.
         return config
 
     def _create_for_send(self, topic: str, default_queue_count: int) -> model.TopicConfig:
@@ -135,8 +172,7 @@ class Topics:
     def put(self, config: model.TopicConfig) -> None:
         """Create or change a topic for an administrator. Refusals: 29."""
         check_topic_name(config.name)
-        if model.is_system_topic(config.name) and not is_group_topic(config.name):
-            raise refusals.topic_illegal(config.name, "is conflict with system topic.")
+        self._refuse_system_topic(config.name)
         for count in (config.read_queue_count, config.write_queue_count):
             if not 0 <= count <= TOPIC_QUEUES_MAX:
                 raise refusals.topic_illegal(
@@ -162,7 +198,12 @@ class Topics:
         """Refuse (29) to delete a system topic."""
         if not topic.strip():
             raise refusals.topic_illegal(topic, "the specified topic is blank")
-        if model.is_system_topic(topic) and not is_group_topic(topic):
+        self._refuse_system_topic(topic)
+
+    def _refuse_system_topic(self, topic: str) -> None:
+        is_system = model.is_system_topic(topic) and not is_group_topic(topic)
+        # A topic that was created before its name was the cluster's or the broker's stays usable.
+        if is_system or (topic in self._built_in and topic not in self._table):
             raise refusals.topic_illegal(topic, "is conflict with system topic.")
 
     def forget(self, topic: str) -> None:

@@ -129,9 +129,8 @@ async def recall(caller: Caller, request: Any) -> Any:
 
 def common_status(statuses: Sequence[Any]) -> Any:
     """The status of all entries; MULTIPLE_RESULTS if their codes differ."""
-    if len({status.code for status in statuses}) == 1:
-        return statuses[0]
-    return make_status(PublicCode.MULTIPLE_RESULTS)
+    codes = {status.code for status in statuses}
+    return make_status(PublicCode(codes.pop()) if len(codes) == 1 else PublicCode.MULTIPLE_RESULTS)
 
 
 def _encoded(properties: Mapping[str, str]) -> bytes:

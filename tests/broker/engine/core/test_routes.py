@@ -11,6 +11,7 @@ from rocketmq_wire.model import (
     TopicConfig,
 )
 from rocketmq_wire.requests.brokers import GetCluster
+from rocketmq_wire.requests.messages import SendMessage
 from rocketmq_wire.requests.topics import (
     CreateTopic,
     DeleteTopic,
@@ -20,7 +21,7 @@ from rocketmq_wire.requests.topics import (
     ListTopicConfigs,
     ListTopics,
 )
-from support.engines import BROKER
+from support.engines import BROKER, queue_of
 
 
 class TestTopicsAndRoutes:
@@ -30,6 +31,20 @@ class TestTopicsAndRoutes:
             "TBW102",
             "orders",
         ]
+
+    @pytest.mark.parametrize("topic", ["DefaultCluster", BROKER, "BenchmarkTest"])
+    def test_a_built_in_topic_has_a_route_and_is_listed_once_it_has_messages(self, broker, topic):
+        (queues,) = broker.ask(GetRoute(topic)).route.queue_sets
+        assert queues.write_queue_count >= 1
+        assert broker.refusal(CreateTopic(TopicConfig(topic, 4, 4))).code == 29
+        assert topic not in broker.ask(ListTopics()).topics
+        broker.ask(SendMessage("p", queue_of(topic), 0, b"body"))
+        assert topic in broker.ask(ListTopics()).topics
+
+    @pytest.mark.parametrize("topic", ["SELF_TEST_TOPIC", "SCHEDULE_TOPIC_XXXX"])
+    def test_nobody_sends_to_the_brokers_own_topics(self, broker, topic):
+        assert broker.ask(GetRoute(topic))
+        assert broker.refusal(SendMessage("p", queue_of(topic), 0, b"body")).code == 16
 
     def test_one_topics_config_can_be_requested(self, broker):
         broker.ask(CreateTopic(TopicConfig("orders", 5, 3, permission=4)))

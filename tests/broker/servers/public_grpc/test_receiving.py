@@ -59,6 +59,9 @@ class TestReceives:
             ("M", PublicCode.OK),
             ("W", PublicCode.INVALID_RECEIPT_HANDLE),
         ]
+        group = {"group": resource(f"g-{topic}"), "topic": resource(topic)}
+        reply = consumer.call("AckMessage", **group, entries=[wrong, wrong])
+        assert reply.status.message == "INVALID_RECEIPT_HANDLE", "its name, if all agree"
 
     def test_a_changed_time_gives_a_new_handle(self, peer, consumer, topic):
         peer.send(outgoing(topic, b"one"))
@@ -78,7 +81,10 @@ class TestReceives:
         assert changed.status.code == PublicCode.OK
         assert changed.receipt_handle not in ("", old)
         assert change("none", 60_000).status.code == PublicCode.INVALID_RECEIPT_HANDLE
-        assert change(old, -1).status.code == PublicCode.ILLEGAL_INVISIBLE_TIME
+        status = change(old, -1).status
+        assert status.code == PublicCode.ILLEGAL_INVISIBLE_TIME
+        assert status.message == "the invisibleTime is too small. min is 0"
+        assert change(old, 43_200_001).status.message.endswith("is too large. max is 43200000")
         # Messages that are visible again have no lease.
         assert (
             change("0 1 1 0 0 broker-a 0 0 0", 1).status.code == PublicCode.INVALID_RECEIPT_HANDLE
