@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketmq_client.cluster import Cluster, open_cluster
+    from rocketmq_client.consumer.allocation import (
+        Average,
+        AverageByCircle,
+        ByConfiguration,
+        ByMachineRoom,
+        ConsistentHash,
+        NearbyMachineRoom,
+        Strategy,
+    )
     from rocketmq_client.consumer.common.listener import (
         ConsumeContext,
         ConsumeStatus,
@@ -49,9 +58,14 @@ if TYPE_CHECKING:
     from rocketmq_wire.signing import Credentials
 
 _LAZY = {
+    "Average": "rocketmq_client.consumer.allocation",
+    "AverageByCircle": "rocketmq_client.consumer.allocation",
     "Bounds": "rocketmq_wire.model",
+    "ByConfiguration": "rocketmq_client.consumer.allocation",
+    "ByMachineRoom": "rocketmq_client.consumer.allocation",
     "Cluster": "rocketmq_client.cluster",
     "ConnectionSettings": "rocketmq_client.settings",
+    "ConsistentHash": "rocketmq_client.consumer.allocation",
     "ConsumeContext": "rocketmq_client.consumer.common.listener",
     "ConsumeFrom": "rocketmq_client.consumer.common.settings",
     "ConsumeStatus": "rocketmq_client.consumer.common.listener",
@@ -65,6 +79,7 @@ _LAZY = {
     "Message": "rocketmq_wire.model",
     "MessageColumns": "rocketmq_client.producer.producer",
     "MessageModel": "rocketmq_client.consumer.common.settings",
+    "NearbyMachineRoom": "rocketmq_client.consumer.allocation",
     "OffsetRange": "rocketmq_wire.model",
     "OrderlyStatus": "rocketmq_client.consumer.common.listener",
     "PopConsumer": "rocketmq_client.consumer.pop",
@@ -82,6 +97,7 @@ _LAZY = {
     "Resolution": "rocketmq_wire.requests.transactions",
     "RocketMQError": "rocketmq_wire.errors",
     "SendOutcomeUnknownError": "rocketmq_client.errors",
+    "Strategy": "rocketmq_client.consumer.allocation",
     "Subscription": "rocketmq_wire.model",
     "TlsSettings": "rocketmq_client.settings",
     "TopicConfig": "rocketmq_wire.model",
@@ -93,9 +109,14 @@ _LAZY = {
 }
 
 __all__ = [
+    "Average",
+    "AverageByCircle",
     "Bounds",
+    "ByConfiguration",
+    "ByMachineRoom",
     "Cluster",
     "ConnectionSettings",
+    "ConsistentHash",
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeStatus",
@@ -109,6 +130,7 @@ __all__ = [
     "Message",
     "MessageColumns",
     "MessageModel",
+    "NearbyMachineRoom",
     "OffsetRange",
     "OrderlyStatus",
     "PopConsumer",
@@ -126,6 +148,7 @@ __all__ = [
     "Resolution",
     "RocketMQError",
     "SendOutcomeUnknownError",
+    "Strategy",
     "Subscription",
     "TlsSettings",
     "TopicConfig",

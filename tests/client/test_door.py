@@ -12,9 +12,14 @@ import pytest
 import rocketmq_client
 
 NAMES = [
+    "Average",
+    "AverageByCircle",
     "Bounds",
+    "ByConfiguration",
+    "ByMachineRoom",
     "Cluster",
     "ConnectionSettings",
+    "ConsistentHash",
     "ConsumeContext",
     "ConsumeFrom",
     "ConsumeStatus",
@@ -28,6 +33,7 @@ NAMES = [
     "Message",
     "MessageColumns",
     "MessageModel",
+    "NearbyMachineRoom",
     "OffsetRange",
     "OrderlyStatus",
     "PopConsumer",
@@ -45,6 +51,7 @@ NAMES = [
     "Resolution",
     "RocketMQError",
     "SendOutcomeUnknownError",
+    "Strategy",
     "Subscription",
     "TlsSettings",
     "TopicConfig",

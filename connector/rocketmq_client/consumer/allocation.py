@@ -26,9 +26,11 @@ class Strategy(Protocol):
     """How members share queues. Both lists are sorted, and `own_id` is among the ids."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """RocketMQ's name of the strategy."""
 
-    def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share: ...
+    def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
+        """Return the queues of one member."""
 
 
 def allocate(
@@ -51,6 +53,7 @@ class Average:
     """Contiguous shares; the first members get one queue more if the division leaves a rest."""
 
     name: str = "AVG"
+    """RocketMQ's name of the strategy."""
 
     def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
         size, rest = divmod(len(queues), len(client_ids))
@@ -64,6 +67,7 @@ class AverageByCircle:
     """Members get queues in rotation."""
 
     name: str = "AVG_BY_CIRCLE"
+    """RocketMQ's name of the strategy."""
 
     def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
         return tuple(queues[client_ids.index(own_id) :: len(client_ids)])
@@ -74,7 +78,9 @@ class ByConfiguration:
     """A fixed list, independent of other members."""
 
     queues: tuple[QueueId, ...]
+    """What this member owns."""
     name: str = "CONFIG"
+    """RocketMQ's name of the strategy."""
 
     def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
         del own_id, queues, client_ids
@@ -86,7 +92,9 @@ class ByMachineRoom:
     """Only brokers called `<room>@<anything>` of the given rooms."""
 
     rooms: frozenset[str]
+    """The rooms of the brokers that this member reads from."""
     name: str = "MACHINE_ROOM"
+    """RocketMQ's name of the strategy."""
 
     def share(self, own_id: str, queues: Queues, client_ids: Sequence[str]) -> Share:
         ours = [queue for queue in queues if self._is_ours(queue.broker)]
@@ -108,8 +116,11 @@ class NearbyMachineRoom:
     """Members share the queues of their room; all members share rooms without members."""
 
     inner: Strategy
+    """How queues are shared within a room."""
     room_of_broker: Callable[[str], str]
+    """Returns the room of a broker's name."""
     room_of_client: Callable[[str], str]
+    """Returns the room of a client's id."""
 
     @property
     def name(self) -> str:
@@ -136,8 +147,11 @@ class ConsistentHash:
     """A ring of hashed client ids: few queues move when a member joins or leaves."""
 
     virtual_nodes: int = _VIRTUAL_NODES
+    """The positions of one client id on the ring."""
     name: str = "CONSISTENT_HASH"
+    """RocketMQ's name of the strategy."""
     hash_text: Callable[[str], int] = field(default=lambda text: ring_hash(text))
+    """Returns the position of a text on the ring; every member must use the same."""
 
     def __post_init__(self) -> None:
         if self.virtual_nodes < 1:
