@@ -2,30 +2,36 @@
 
 fastjson does not quote map keys that are no strings: it writes `{0:"10.0.0.1:10911"}` and, for maps
 keyed by queues, `{{"brokerName":"a","queueId":0,"topic":"T"}:{…}}`. `loads` reads both: an integer
-key becomes its text, an object key its canonical JSON text. `dumps` writes them for old peers.
+key becomes its text, a flat object its canonical JSON text. `dumps` writes them for old peers.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from typing import Final
 
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.limits import LENIENT_ANSWER_SIZE_MAX
+from rocketmq_wire.limits import LENIENT_ANSWER_SIZE_MAX, LENIENT_KEYS_MAX
 from rocketmq_wire.model import Buffer
 
 Json = object
 """None, bool, int, float, str, list or dict[str, Json]."""
 
-NESTING_MAX: Final = 64
-"""The deepest body of the protocol has seven levels; a peer must not exhaust the stack."""
-
-_BLANKS = re.compile(r"[ \t\r\n]*")
-_INTEGER_KEY = re.compile(r"-?[0-9]{1,20}")
+_TEXT: Final = r'"[^"\\]*(?:\\.[^"\\]*){0,65535}'
+"""A text without its last quote. Each escape takes memory while it is matched."""
+_TOKENS: Final = re.compile(
+    # Texts are skipped: what is in them is no key. A number or an object before a colon is a key.
+    rf'{_TEXT}(?P<end>"?)|(?<![-0-9])(?P<integer>-?[0-9]{{1,20}})(?=[ \t\r\n]*:)'
+    rf'|(?P<object>\{{[^{{}}"]*(?:{_TEXT}"[^{{}}"]*){{0,64}}\}})(?=[ \t\r\n]*:)',
+    re.DOTALL,
+)
+"""A match ends where the next one begins to look, so the time is linear."""
 _DECODER = json.JSONDecoder()
 _LEAF = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_LEAVES: Final = {str, int, float, bool}
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
@@ -33,27 +39,54 @@ class ObjectKeyed(dict[str, Json]):
     """A map whose keys are JSON objects: canonical text in memory, unquoted when written."""
 
 
-def loads(text: str | Buffer) -> Json:
-    """Parse strict or fastjson's JSON. Raises RemoteProtocolError."""
+def loads(text: str | Buffer, *, is_trusted: bool = False) -> Json:
+    """Parse strict or fastjson's JSON. Raises RemoteProtocolError.
+
+    Text that is not strict takes up to 0.2 s for each MiB, and so has limits unless it is trusted.
+    """
     if not isinstance(text, str):
         text = str(text, "utf-8", "replace")
+    value: Json
     try:
-        value: Json = json.loads(text)
-    except ValueError:
-        if len(text) > LENIENT_ANSWER_SIZE_MAX:
-            raise RemoteProtocolError(
-                f"{len(text)} characters of JSON that is not strict"
-            ) from None
-        return _parse_leniently(text)
+        try:
+            value = json.loads(text)
+        except ValueError:
+            if len(text) > LENIENT_ANSWER_SIZE_MAX and not is_trusted:
+                raise RemoteProtocolError(
+                    f"{len(text)} characters of JSON that is not strict"
+                ) from None
+            keys_max = sys.maxsize if is_trusted else LENIENT_KEYS_MAX
+            value = json.loads(_with_quoted_keys(text, keys_max))
+    except ValueError as error:
+        raise RemoteProtocolError(f"not JSON: {error}; it begins {text[:20]!r}") from None
     except RecursionError:
         raise RemoteProtocolError("JSON is nested too deeply") from None
     return value
 
 
-def is_strict(text: Buffer) -> bool:
+def _with_quoted_keys(text: str, keys_max: int) -> str:
+    """Raises ValueError for too many keys, and for a key that is an object and not JSON."""
+    key_count = 0
+
+    def quoted(token: re.Match[str]) -> str:
+        nonlocal key_count
+        integer, key = token["integer"], token["object"]
+        if integer is None and key is None:
+            if not token["end"]:
+                raise ValueError("a text has no end, or too many escapes")
+            return token[0]
+        key_count += 1
+        if key_count > keys_max:
+            raise ValueError(f"more than {keys_max} keys without quotes")
+        return f'"{integer}"' if integer else _LEAF.encode(canonical(_DECODER.decode(key)))
+
+    return _TOKENS.sub(quoted, text)
+
+
+def is_strict(text: str) -> bool:
     """True for JSON that `loads` parses at the speed of C."""
     try:
-        json.loads(str(text, "utf-8", "replace"))
+        json.loads(text)
     except (ValueError, RecursionError):
         return False
     return True
@@ -79,6 +112,8 @@ def dumps(value: Json, *, quotes_integer_keys: bool = True) -> str:
         )
         return "{" + ",".join(items) + "}"
     if isinstance(value, Mapping):
+        if {*map(type, value)} <= {str} and {*map(type, value.values())} <= _LEAVES:
+            return _CANONICAL.encode(value)
         return "{" + ",".join(_dump_items(value, quotes_integer_keys)) + "}"
     if isinstance(value, (list, tuple)):
         parts = (dumps(item, quotes_integer_keys=quotes_integer_keys) for item in value)
@@ -97,89 +132,6 @@ def _dump_items(value: Mapping[str | int, Json], quotes_integer_keys: bool) -> l
         )
         items.append(f"{name}:{dumps(item, quotes_integer_keys=quotes_integer_keys)}")
     return items
-
-
-def _parse_leniently(text: str) -> Json:
-    parser = _Parser(text)
-    value, at = parser.value(parser.skip(0), 0)
-    if parser.skip(at) != len(text):
-        raise parser.error(at, "more text than one value")
-    return value
-
-
-class _Parser:
-    """Recursive descent over one text; methods take and return character indexes."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def error(self, at: int, reason: str) -> RemoteProtocolError:
-        found = self._text[at : at + 20]
-        return RemoteProtocolError(f"not JSON at character {at} ({found!r}): {reason}")
-
-    def skip(self, at: int) -> int:
-        match = _BLANKS.match(self._text, at)
-        return match.end() if match else at
-
-    def value(self, at: int, depth: int) -> tuple[Json, int]:
-        if depth > NESTING_MAX:
-            raise self.error(at, f"nested deeper than {NESTING_MAX}")
-        first = self._text[at : at + 1]
-        if first == "{":
-            return self._object(at, depth)
-        if first == "[":
-            return self._array(at, depth)
-        return self._strict(at)
-
-    def _array(self, at: int, depth: int) -> tuple[Json, int]:
-        items: list[Json] = []
-        at = self.skip(at + 1)
-        while self._text[at : at + 1] != "]":
-            item, at = self.value(at, depth + 1)
-            items.append(item)
-            at = self._next_item(at, "]")
-        return items, at + 1
-
-    def _object(self, at: int, depth: int) -> tuple[Json, int]:
-        items: dict[str, Json] = {}
-        at = self.skip(at + 1)
-        while self._text[at : at + 1] != "}":
-            key, at = self._key(at)
-            at = self.skip(at)
-            if self._text[at : at + 1] != ":":
-                raise self.error(at, "':' expected")
-            items[key], at = self.value(self.skip(at + 1), depth + 1)
-            at = self._next_item(at, "}")
-        return items, at + 1
-
-    def _next_item(self, at: int, close: str) -> int:
-        at = self.skip(at)
-        if self._text[at : at + 1] == close:
-            return at
-        if self._text[at : at + 1] != ",":
-            raise self.error(at, f"',' or '{close}' expected")
-        at = self.skip(at + 1)
-        if self._text[at : at + 1] == close:
-            raise self.error(at, "a value expected")
-        return at
-
-    def _key(self, at: int) -> tuple[str, int]:
-        number = _INTEGER_KEY.match(self._text, at)
-        if number:
-            return number.group(), number.end()
-        if self._text[at : at + 1] not in ('"', "{"):
-            raise self.error(at, "a key expected")
-        # Strict: a key that had objects as keys itself would double in length with each level.
-        key, end = self._strict(at)
-        return (key if isinstance(key, str) else canonical(key)), end
-
-    def _strict(self, at: int) -> tuple[Json, int]:
-        try:
-            value: Json
-            value, end = _DECODER.raw_decode(self._text, at)
-        except (ValueError, RecursionError) as error:
-            raise self.error(at, str(error)) from None
-        return value, end
 
 
 def json_object(body: Buffer) -> dict[str, Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -159,10 +160,38 @@ def test_a_key_that_is_an_object_has_no_such_keys_itself() -> None:
         loads(text)
 
 
-def test_json_that_is_slow_to_parse_has_a_limit() -> None:
-    names = ",".join(f"{number}:0" for number in range(500_000))
+@pytest.mark.parametrize("key", ['{"a":{"b":1}}', '{"a":[{}]}', "{1:2}"])
+def test_a_key_is_a_flat_object_of_strict_json(key: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="not JSON"):
+        loads(f"{{{key}:1}}")
+
+
+SLOW = {
+    "keys": "{" + "1:1," * 1_000_000 + "1:1}",
+    "object keys": "{" + '{"a":1}:1,' * 400_000 + "1:1}",
+    "digits": "{" + "1" * 4_000_000,
+    "escapes": '{"' + r"\"" * 2_000_000,
+    "texts in an object": "{{" + '"a",' * 1_000_000 + "}",
+    "objects in no object": '{"a"' * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("text", SLOW.values(), ids=SLOW)
+def test_hostile_text_is_refused_in_linear_time(text: str) -> None:
+    began = time.thread_time()
+    with pytest.raises(RemoteProtocolError):
+        loads(text)
+    assert time.thread_time() - began < 3
+
+
+def test_json_that_is_not_strict_has_limits_unless_it_is_trusted() -> None:
+    pairs = {str(number): 0 for number in range(500_000)}
+    text = json.dumps(pairs).replace('"', "")
     with pytest.raises(RemoteProtocolError, match="that is not strict"):
-        loads("{" + names + "}")
+        loads(text)
+    with pytest.raises(RemoteProtocolError, match="more than 65536 keys"):
+        loads(text[:1_000_000].rpartition(",")[0] + "}")
+    assert loads(text, is_trusted=True) == pairs
     # Strict JSON of any size is parsed in C.
     assert loads(" " * 5_000_000 + "{}") == {}
 

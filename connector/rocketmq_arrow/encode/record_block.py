@@ -35,6 +35,7 @@ from rocketmq_arrow.kernels.gather import Bytes, Positions, numbers_at, overlapp
 from rocketmq_arrow.kernels.java_hashes import java_hashes
 from rocketmq_wire.errors import CorruptRecordError, LocalProtocolError
 from rocketmq_wire.hashes import java_hash
+from rocketmq_wire.limits import BATCH_MESSAGES_MAX
 from rocketmq_wire.model import BODY_SIZE_MAX, PROPERTIES_SIZE_MAX, Buffer, Host
 from rocketmq_wire.records.batch import ENTRY_BODY_AT, ENTRY_FLAG_AT
 from rocketmq_wire.records.properties import TAGS, decode_properties
@@ -212,6 +213,9 @@ def block_from_batches(
         part_starts, part_sizes = entry_bounds(part.body, where=_BATCH)
         if not len(part_starts):
             raise CorruptRecordError(_BATCH, 0, "the batch is empty")
+        if len(part_starts) > BATCH_MESSAGES_MAX:
+            reason = f"it has {len(part_starts)} messages, over {BATCH_MESSAGES_MAX}"
+            raise CorruptRecordError(_BATCH, 0, reason)
         starts.append(part_starts + base)
         sizes.append(part_sizes)
         counts.append(len(part_starts))

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 from rocketmq_wire import fastjson
 from rocketmq_wire.codes import RequestCode, ResponseCode
 from rocketmq_wire.errors import BrokerError, LocalProtocolError, RemoteProtocolError, broker_error
-from rocketmq_wire.limits import LENIENT_JSON_SIZE_MAX, REQUEST_SIZE_MAX
+from rocketmq_wire.limits import LIST_SIZE_MAX, LIST_VALUES_MAX, REQUEST_SIZE_MAX
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.codecs import brokers, groups, members, messages, offsets, pop, topics
 from rocketmq_wire.remoting.codecs.layouts import Codec, EncodedReply, EncodedRequest, Fields
@@ -34,6 +34,10 @@ _DECODERS: Final[dict[int, _Decode]] = {
 _SENDS: Final = frozenset(
     (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 )
+_LISTS: Final = frozenset(
+    (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ,
+     RequestCode.BATCH_ACK_MESSAGE)
+)  # fmt: skip
 _FREE: Final = frozenset(
     row.code
     for row in _ROWS
@@ -73,14 +77,20 @@ def check_code(code: int) -> None:
 def check_request_size(code: int, body: Buffer) -> None:
     """Refuse (1) a body that would take a server too long to parse; sends have none to parse."""
     size = len(body)
-    if size <= LENIENT_JSON_SIZE_MAX or code in _SENDS:
+    if size <= REQUEST_SIZE_MAX or code in _SENDS:
         return
-    if size > REQUEST_SIZE_MAX:
-        reason = f"{size} bytes, over {REQUEST_SIZE_MAX}"
-    elif not fastjson.is_strict(body):
-        reason = f"{size} bytes that are no strict JSON"
+    size_max = LIST_SIZE_MAX if code in _LISTS else REQUEST_SIZE_MAX
+    if size > size_max:
+        reason = f"{size} bytes, over {size_max}"
     else:
-        return
+        text = str(body, "utf-8", "replace")
+        values = sum(map(text.count, ",[{"))
+        if values > LIST_VALUES_MAX:
+            reason = f"some {values} values, over {LIST_VALUES_MAX}"
+        elif not fastjson.is_strict(text):
+            reason = f"{size} bytes that are no strict JSON"
+        else:
+            return
     remark = f"the body of a request of type {code} has {reason}"
     raise broker_error(ResponseCode.SYSTEM_ERROR, remark)
 

@@ -338,9 +338,10 @@ def test_hostile_batch_is_refused_or_read_as_the_scalar_codec_reads_it(
     ]
 
 
-def test_empty_batch_is_refused() -> None:
-    with pytest.raises(CorruptRecordError, match="empty"):
-        block_from_batch(b"", **ARRIVAL)
+@pytest.mark.parametrize(("count", "reason"), [(0, "empty"), (40_001, "40001 messages, over")])
+def test_a_batch_of_no_or_too_many_messages_is_refused(count: int, reason: str) -> None:
+    with pytest.raises(CorruptRecordError, match=reason):
+        block_from_batch(encode_batch([BatchEntry(0, b"x")]) * count, **ARRIVAL)
 
 
 # --- one message ----------------------------------------------------------------------------

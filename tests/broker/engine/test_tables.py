@@ -224,17 +224,17 @@ class TestClients:
 
     def test_changes_name_the_connections_of_those_who_are_left(self, clients):
         self.register(clients, "a", peer_key=1)
-        assert clients.take_changes() == {"g": {1}}
+        assert set(clients.changes()) == {("g", 1)}
         self.register(clients, "a", peer_key=1)
-        assert clients.take_changes() == {}
+        assert set(clients.changes()) == set()
         self.register(clients, "b", peer_key=2)
-        assert clients.take_changes() == {"g": {1, 2}}
+        assert set(clients.changes()) == {("g", 1), ("g", 2)}
         self.register(clients, "a", ("orders", "*", "TAG", 1), peer_key=1)
-        assert clients.take_changes() == {"g": {1, 2}}
+        assert set(clients.changes()) == {("g", 1), ("g", 2)}
         clients.unregister(UnregisterClient("a", None, "g"))
-        assert clients.take_changes() == {"g": {2}}
+        assert set(clients.changes()) == {("g", 2)}
         clients.forget_peer(2)
-        assert clients.take_changes() == {}
+        assert set(clients.changes()) == set()
 
     def test_silent_client_is_forgotten_after_the_expiry(self, clients):
         self.register(clients, "a", now_ms=1_000)
@@ -254,6 +254,17 @@ class TestClients:
         self.register(clients, "a", peer_key=2)
         clients.forget_peer(1)
         assert clients.consumer_ids("g") == ("a",)
+
+    def test_clients_are_refused_before_they_take_too_much_memory(self, clients):
+        topics = [(f"{number:0500}", "*", "TAG", 1) for number in range(1_000)]
+        for number in range(66):
+            self.register(clients, f"c{number}", *topics, peer_key=1)
+        with pytest.raises(BrokerError, match="too much memory"):
+            self.register(clients, "another", *topics)
+        self.register(clients, "c1", *topics, peer_key=2)
+        clients.forget_peer(1)
+        self.register(clients, "new", *topics)
+        assert clients.consumer_ids("g") == ("c1", "new")
 
     def test_client_leaves_only_the_groups_it_names(self, clients):
         self.register(clients, "a")

@@ -15,7 +15,7 @@ from rocketmq_broker.config import config_from
 from rocketmq_wire.codes import PublicCode, ResponseCode
 from rocketmq_wire.limits import (
     HEADER_SIZE_MAX,
-    LENIENT_JSON_SIZE_MAX,
+    LIST_SIZE_MAX,
     PUBLIC_ENTRIES_MAX,
     REQUEST_SIZE_MAX,
 )
@@ -119,8 +119,9 @@ def test_the_longest_properties_of_a_message_fit_a_header(broker: Broker) -> Non
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"[" * REQUEST_SIZE_MAX + b"]", f"over {REQUEST_SIZE_MAX}"),
-        (b"{" + b"1:1," * (LENIENT_JSON_SIZE_MAX // 4) + b"2:1}", "no strict JSON"),
+        (b"[" * LIST_SIZE_MAX + b"]", f"over {LIST_SIZE_MAX}"),
+        (b"{" + b'"a":[],' * 33_000 + b'"b":1}', "values, over"),
+        (b"{" + b"1:1," * (REQUEST_SIZE_MAX // 4) + b"2:1}", "no strict JSON"),
     ],
 )
 def test_a_body_that_takes_long_to_parse_is_refused(
@@ -143,7 +144,7 @@ def test_a_heartbeat_for_hundreds_of_groups_is_taken(broker: Broker) -> None:
         for number in range(500)
     ]
     body = json.dumps({"clientID": "c", "consumerDataSet": consumers}).encode()
-    assert LENIENT_JSON_SIZE_MAX < len(body) < REQUEST_SIZE_MAX
+    assert REQUEST_SIZE_MAX < len(body) < LIST_SIZE_MAX
     assert answer_to(broker, Header(_HEARTBEAT), body).code == ResponseCode.SUCCESS
 
 

@@ -36,6 +36,9 @@ group_illegal = Refusal(
     Code.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group [%s] is not a valid name: %s"
 )
 heartbeat_illegal = Refusal(Code.SYSTEM_ERROR, "the heartbeat has %s")
+clients_too_many = Refusal(
+    Code.SYSTEM_BUSY, "the clients that are online take too much memory: close some of them"
+)
 group_setting_illegal = Refusal(Code.INVALID_PARAMETER, "subscription group: %s %s")
 setting_illegal = Refusal(Code.SYSTEM_ERROR, "%s cannot be set: %s")
 feature_unsupported = Refusal(Code.REQUEST_CODE_NOT_SUPPORTED, "this broker does not support %s")

@@ -7,14 +7,16 @@ consume in order lock their queues.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import Sender
 from rocketmq_wire.limits import (
     CLIENT_ID_SIZE_MAX,
+    CLIENTS_SIZE_MAX,
+    HEARTBEAT_FILTERS_MAX,
     HEARTBEAT_GROUPS_MAX,
     HEARTBEAT_SUBSCRIPTIONS_MAX,
 )
@@ -46,6 +48,8 @@ class Registration:
     seen_ms: int
     sender: Sender | None = None
     """The account of that heartbeat; None if it may do everything."""
+    size: int = 0
+    """The memory of this registration and its subscriptions, estimated."""
 
     @property
     def key(self) -> MemberKey:
@@ -73,6 +77,10 @@ class Group:
 
 
 _EMPTY: Final = Group()
+_Entry = tuple[bool, str, MemberKey]
+"""True for a consumer, its group, and its key in there."""
+_MEMBER_SIZE: Final = 1_024
+_SUBSCRIPTION_SIZE: Final = 512
 
 
 def check_heartbeat(request: Heartbeat) -> None:
@@ -83,6 +91,7 @@ def check_heartbeat(request: Heartbeat) -> None:
         ("number of producer groups", len(request.producer_groups), HEARTBEAT_GROUPS_MAX),
         ("number of consumer groups", len(request.consumers), HEARTBEAT_GROUPS_MAX),
         ("number of subscriptions", len(subscriptions), HEARTBEAT_SUBSCRIPTIONS_MAX),
+        ("size of filters", sum(len(one[1]) for one in subscriptions), HEARTBEAT_FILTERS_MAX),
         (
             "group name of length",
             max(map(len, request.producer_groups), default=0),
@@ -98,18 +107,23 @@ class Clients:
         self._expiry_ms = expiry_ms
         self._consumers: dict[str, Group] = {}
         self._producers: dict[str, Group] = {}
-        self._changed: set[str] = set()
+        self._changed: dict[str, None] = {}
         """Consumer groups whose members do not know of a change yet."""
+        self._of_peer: dict[int, dict[_Entry, int]] = {}
+        """The registrations by each connection, with their sizes."""
+        self._size = 0
 
     def register_consumer(self, info: ConsumerInfo, member: Registration) -> None:
-        group = self._consumers.setdefault(info.group, Group())
-        known = group.members.get(member.key)
-        group.members[member.key] = member
+        """Refuses (1) a registration for which there is no memory."""
+        texts = sum(len(topic) + len(expression) for topic, expression, *_ in info.subscriptions)
+        size = _MEMBER_SIZE + texts + _SUBSCRIPTION_SIZE * len(info.subscriptions)
+        known = self._enter(self._consumers, info.group, replace(member, size=size))
+        group = self._consumers[info.group]
         group.info = info
         topics = {topic for topic, *_ in info.subscriptions}
         is_same = known is not None and known.peer_key == member.peer_key
         if not is_same or topics != group.subscriptions.keys():
-            self._changed.add(info.group)
+            self._changed[info.group] = None
         for left_out in [topic for topic in group.subscriptions if topic not in topics]:
             del group.subscriptions[left_out]
         for topic, expression, kind, version in info.subscriptions:
@@ -120,8 +134,31 @@ class Clients:
                 )
 
     def register_producer(self, group: str, member: Registration) -> None:
-        members = self._producers.setdefault(group, Group()).members
-        members[member.key] = member
+        """Refuses (1) a registration for which there is no memory."""
+        self._enter(self._producers, group, replace(member, size=_MEMBER_SIZE))
+
+    def _enter(
+        self, table: dict[str, Group], name: str, member: Registration
+    ) -> Registration | None:
+        """Enter a registration; returns the one that it replaces."""
+        members = table[name].members if name in table else {}
+        known = members.get(member.key)
+        grown = member.size - (known.size if known is not None else 0)
+        if grown > 0 and self._size + grown > CLIENTS_SIZE_MAX:
+            raise refusals.clients_too_many()
+        if known is not None:
+            self._leave(table, name, known)
+        table.setdefault(name, Group()).members[member.key] = member
+        entries = self._of_peer.setdefault(member.peer_key, {})
+        entries[table is self._consumers, name, member.key] = member.size
+        self._size += member.size
+        return known
+
+    def _leave(self, table: dict[str, Group], name: str, member: Registration) -> None:
+        entries = self._of_peer[member.peer_key]
+        self._size -= entries.pop((table is self._consumers, name, member.key))
+        if not entries:
+            del self._of_peer[member.peer_key]
 
     def unregister(self, request: UnregisterClient, access_key: str = "") -> None:
         """Remove an account's client from the groups that it names."""
@@ -134,23 +171,22 @@ class Clients:
 
     def forget_peer(self, peer_key: int) -> None:
         """Forget the clients of a closed connection."""
-        self._drop(lambda member: member.peer_key == peer_key)
+        for is_consumer, name, key in list(self._of_peer.get(peer_key, ())):
+            self._remove(self._consumers if is_consumer else self._producers, name, [key])
 
     def expire(self, now_ms: int) -> None:
         """Forget the clients whose last heartbeat is too old."""
         self._drop(lambda member: now_ms - member.seen_ms > self._expiry_ms)
 
-    def take_changes(self) -> dict[str, frozenset[int]]:
-        """The consumer groups that changed, with the connections of their present members.
+    def changes(self) -> Iterator[tuple[str, int]]:
+        """The consumer groups that changed, each with a connection of a present member.
 
         A change is a member that joined, reconnected or left, or another set of topics.
         """
-        changed, self._changed = self._changed, set()
-        return {
-            name: frozenset(member.peer_key for member in group.members.values())
-            for name in changed
-            if (group := self._consumers.get(name)) is not None
-        }
+        while self._changed:
+            name, _ = self._changed.popitem()
+            members = self._consumers.get(name, _EMPTY).members.values()
+            yield from ((name, key) for key in {member.peer_key for member in members})
 
     def consumer_ids(self, group: str) -> tuple[str, ...]:
         """The members online, sorted, because every member must get the same order."""
@@ -195,9 +231,9 @@ class Clients:
         members = table[name].members
         known = [key for key in keys if key in members]
         for key in known:
-            del members[key]
+            self._leave(table, name, members.pop(key))
         if known and table is self._consumers:
-            self._changed.add(name)
+            self._changed[name] = None
         if not members:
             del table[name]
 

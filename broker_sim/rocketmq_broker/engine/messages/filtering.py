@@ -24,11 +24,13 @@ from rocketmq_wire.limits import EXPRESSION_SIZE_MAX, FILTER_KIND_SIZE_MAX
 from rocketmq_wire.model import Buffer, Subscription
 from rocketmq_wire.records.properties import decode_properties
 
-_SQL_SCAN_MAX: Final = 20_000
-"""Records that one pull evaluates at most: some 100 ms of the broker's loop."""
+_SQL_SCAN_MAX: Final = 10_000
+"""Records that one pull evaluates at most: some 15 ms of the broker's loop."""
 _SQL_SCAN_SIZE_MAX: Final = 64 * 1024 * 1024
-_SQL_COST_MAX: Final = 400_000
-"""Nodes that one pull evaluates at most: some 100 ms. A long expression examines fewer records."""
+_SQL_COST_MAX: Final = 100_000
+"""Nodes that one pull evaluates at most: some 15 ms. A long expression examines fewer records."""
+_SQL_TOKENS_MAX: Final = 4_096
+"""Words, values and operators of an expression, which take some 15 ms to compile."""
 _SQL_COST_SIZE: Final = 512
 """Bytes of properties for which a record's nodes count once more: texts are searched."""
 _SHORT_EXPRESSION_MAX: Final = 512
@@ -105,12 +107,14 @@ def _filter(
     selector = None
     if kind == "SQL92":
         try:
-            selector = parse_selector(expression)
+            selector = parse_selector(expression, tokens_max=_SQL_TOKENS_MAX)
         except SqlSyntaxError as error:
             if is_strict:
                 raise refusals.subscription_illegal(expression, str(error)) from error
             if is_registered:
                 raise refusals.filter_missing(str(error)) from error
+        except LocalProtocolError as error:
+            raise refusals.subscription_illegal(expression[:80], str(error)) from error
     if not allows_sql:
         raise refusals.filter_unsupported(kind)
     return Filter(selector=selector)

@@ -21,6 +21,7 @@ import grpc
 
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.security.guard import Guard, SigningAccount
+from rocketmq_broker.servers.shell.clock import TimeSlices
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError
 from rocketmq_wire.grpc.bulk.mapping import METHODS, error_to_metadata
@@ -59,8 +60,6 @@ SUSPEND_MS_MAX: Final = 60_000
 UNMATCHED_PULLS_MAX: Final = 64
 # Sends of one stream that wait for the disk: they bound the memory that a client takes.
 SENDS_IN_FLIGHT_MAX: Final = 32
-# A call with many requests lets other tasks run in between.
-_REQUESTS_AT_ONCE: Final = 256
 
 # For gRPC's own tools; this project's client reads the metadata. Never UNAVAILABLE: gRPC clients
 # repeat such a call by themselves.
@@ -198,13 +197,13 @@ class BulkCalls:
         self, requests: Sequence[Request[Any]], client: _Client, account: SigningAccount | None
     ) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for number, request in enumerate(requests, 1):
+        slices = TimeSlices()
+        for request in requests:
+            await slices.pause()
             try:
                 outcomes.append(await self._ask(request, client, account))
             except BrokerError as error:
                 outcomes.append(error)
-            if number % _REQUESTS_AT_ONCE == 0:
-                await asyncio.sleep(0)
         return outcomes
 
     async def pull_records(self, content: bytes, context: Context) -> None:

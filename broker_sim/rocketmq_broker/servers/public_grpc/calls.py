@@ -22,9 +22,9 @@ from rocketmq_broker.servers.public_grpc.renewals import CHECK_SECONDS
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import PublicRefusal, RemoteProtocolError, RocketMQError
 from rocketmq_wire.grpc.bulk.methods import check_size
-from rocketmq_wire.grpc.bulk.shapes import check_field_count
+from rocketmq_wire.grpc.bulk.shapes import check_messages
 from rocketmq_wire.grpc.public.status import status_of
-from rocketmq_wire.limits import PUBLIC_ENTRIES_MAX
+from rocketmq_wire.limits import MESSAGE_EXTRAS_MAX, PUBLIC_ENTRIES_MAX
 from rocketmq_wire.stubs import public
 
 _LOG = logging.getLogger(__name__)
@@ -156,8 +156,7 @@ class PublicCalls:
 def _parsed(name: str, content: bytes) -> Any:
     """The message of a call whose caller is known. Raises RemoteProtocolError."""
     if name == "SendMessage":
-        # It has no other fields but its messages.
-        check_field_count(content, PUBLIC_ENTRIES_MAX)
+        check_messages(content, PUBLIC_ENTRIES_MAX, MESSAGE_EXTRAS_MAX)
     else:
         check_size(name, content)
     return public.parse(f"{name}Request", content)

@@ -19,6 +19,7 @@ from rocketmq_broker.servers.public_grpc.routing import (
     topic_named,
 )
 from rocketmq_broker.servers.public_grpc.sending import common_status
+from rocketmq_broker.servers.shell.clock import TimeSlices
 from rocketmq_wire.codes import PublicCode, ResponseCode
 from rocketmq_wire.errors import (
     BrokerError,
@@ -156,7 +157,9 @@ async def ack(caller: Caller, request: Any) -> Any:
             f"{len(request.entries)} entries in one call, over {PUBLIC_ENTRIES_MAX}",
         )
     reply = public.message_class("AckMessageResponse")()
+    slices = TimeSlices()
     for entry in request.entries:
+        await slices.pause()
         result = reply.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
         try:
             _refuse_lite_topic(entry)
@@ -212,7 +215,9 @@ def _forget(caller: Caller, group: str, text: str) -> None:
 async def _pop(caller: Caller, pop: PopMessages, config: TopicConfig) -> PopReply:
     """Pop messages; of a topic with priorities those of the highest one."""
     if PRIORITY in accepted_types(config):
+        slices = TimeSlices()
         for index in reversed(range(config.read_queue_count)):
+            await slices.pause()
             queue = QueueId(pop.queue.topic, pop.queue.broker, index)
             found = await caller.ask(replace(pop, queue=queue, poll_ms=0))
             if found.status is PopStatus.FOUND:
@@ -229,8 +234,11 @@ async def _deliveries(
     is_by_tag = pop.subscription.kind == "TAG" and not pop.subscription.selects_all
     position, group, topic = 0, pop.group, pop.queue.topic
     handed: dict[str, Any] = {}
+    slices = TimeSlices()
     handles = reply.handles(caller.service.lookup.broker_name)
     for handle, popped in zip(handles, _counts(reply), strict=True):
+        # To inflate a body may take some milliseconds.
+        await slices.pause()
         stored, position = decode_record(content, position, check_crc=False)
         text = handle._replace(position=stored.physical_offset).text()
         if is_by_tag and not tags.matches(stored.properties.get("TAGS")):

@@ -9,6 +9,7 @@ from typing import Any, Final
 from rocketmq_broker.servers.public_grpc.caller import Caller, ok_reply
 from rocketmq_broker.servers.public_grpc.lookup import LIMITS, accepted_types
 from rocketmq_broker.servers.public_grpc.routing import lite_refusal, require_topic, topic_named
+from rocketmq_broker.servers.shell.clock import TimeSlices
 from rocketmq_wire.codes import PublicCode
 from rocketmq_wire.errors import LocalProtocolError, PublicRefusal, RocketMQError
 from rocketmq_wire.grpc.public import messages as wire
@@ -23,6 +24,8 @@ from rocketmq_wire.stubs import public
 
 _COMMIT, _ROLLBACK = 1, 2
 """`TransactionResolution` in the protocol."""
+_SYSTEM_SIZE_MAX: Final = 2 * LIMITS.properties_size_max
+"""Bytes of the system properties: tag, keys, and what has a size of its own."""
 _FROM_CHECK: Final = 2
 """`TransactionSource` in the protocol: the server asked."""
 
@@ -38,12 +41,14 @@ async def send(caller: Caller, request: Any) -> Any:
     config = require_topic(caller, name)
     if not config.permission & PERMISSION_WRITE or not config.write_queue_count:
         raise PublicRefusal(PublicCode.FORBIDDEN, f"no queue of topic {name} can be written")
-    accepted = accepted_types(config)
+    accepted, slices = accepted_types(config), TimeSlices()
     for message in request.messages:
         # All or none: one wrong message refuses the whole request.
         check_message(message, accepted, now_ms=caller.now_ms)
+        await slices.pause()
     reply = public.message_class("SendMessageResponse")()
     for message in request.messages:
+        await slices.pause()
         queue = _queue_of(caller, config, request.messages, message)
         reply.entries.append(await _send_one(caller, queue, message))
     reply.status.CopyFrom(common_status([entry.status for entry in reply.entries]))
@@ -146,6 +151,14 @@ def _encoded(properties: Mapping[str, str]) -> bytes:
 def check_message(message: Any, accepted: tuple[int, ...], *, now_ms: int) -> None:
     """Raises PublicRefusal for a message that may not be sent to its topic."""
     system = message.system_properties
+    # Before each of its keys is looked at.
+    size = system.ByteSize()
+    _check_max(
+        size,
+        _SYSTEM_SIZE_MAX,
+        PublicCode.MESSAGE_PROPERTIES_TOO_LARGE,
+        f"system properties take {size} bytes",
+    )
     _check_tag(system)
     for key in system.keys:
         _check_text("a key", key, PublicCode.ILLEGAL_MESSAGE_KEY)

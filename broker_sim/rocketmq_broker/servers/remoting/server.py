@@ -173,7 +173,9 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._output = Output(transport)
-        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        # A client that has gone already has no name.
+        peer = transport.get_extra_info("peername") or ("", 0)
+        local = transport.get_extra_info("sockname")
         self.peer = Peer(next(_peer_keys), str(peer[0]), int(peer[1]), str(local[0]))
         accepted = transport.get_extra_info("socket")
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_SIZE)

@@ -1,4 +1,4 @@
-"""The broker's clock: the wall clock, but for steps back.
+"""The broker's clock: the wall clock, but for steps back; and the time that a call takes at once.
 
 Store times never go back, and delays, timers, pops and held requests are measured against them. If
 the wall clock steps back, or the store holds later times when the broker starts, this clock
@@ -8,12 +8,14 @@ a step forward. Times that clients name are the wall clock's: `ahead_ms` is the 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Final
 
 # A wall clock that is corrected by less is waited for: time stands still meanwhile.
 _STEP_MS_MIN: Final = 1_000
+_SLICE_SECONDS: Final = 0.01
 
 
 class BrokerClock:
@@ -43,3 +45,16 @@ class BrokerClock:
     def ahead_ms(self) -> int:
         """How far this clock is ahead of the wall clock."""
         return max(0, self.now_ms() - self._wall_ns() // 1_000_000)
+
+
+class TimeSlices:
+    """Divides a long call, so that the loop serves others in between."""
+
+    def __init__(self) -> None:
+        self._ends_at = time.monotonic() + _SLICE_SECONDS
+
+    async def pause(self) -> None:
+        """Let others run if this slice takes long."""
+        if time.monotonic() >= self._ends_at:
+            await asyncio.sleep(0)
+            self._ends_at = time.monotonic() + _SLICE_SECONDS

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar, cast
 
@@ -65,6 +65,7 @@ _CHECKS_SECONDS: Final = 0.5
 _EXPIRY_SECONDS: Final = 10.0
 # A full disk may have room again.
 _PUBLISH_AGAIN_SECONDS: Final = 0.5
+_NOTICES_AT_ONCE: Final = 256
 _GATHERED_SIZE_MAX: Final = 1024 * 1024
 """Bytes of sends that are appended together: some 4,000 small messages, which fit the CPU cache.
 
@@ -123,6 +124,8 @@ class EngineShell:
         self._gathered: list[_Send] = []
         self._gathered_size = 0
         self._clients: dict[int, _Client] = {}
+        self._notices: Iterator[tuple[str, int]] | None = None
+        """The notices that wait for the next turns of the loop."""
         self._member_calls = MemberCalls()
         self._pop_waiters = PopWaiters(engine.pops, self._carry_out, self._now_ms)
         self._ended: str | None = None
@@ -293,10 +296,21 @@ class EngineShell:
         self._notify_members()
 
     def _notify_members(self) -> None:
-        for group, peer_keys in self.engine.tables.clients.take_changes().items():
-            for key in peer_keys:
-                if key in self._clients:
-                    self._clients[key].on_members_changed(group)
+        """Notify members of changes, in turns of the loop that serve others in between."""
+        if self._notices is None:
+            self._notices = self.engine.tables.clients.changes()
+            self._loop.call_soon(self._notify_some)
+
+    def _notify_some(self) -> None:
+        assert self._notices is not None
+        some = list(itertools.islice(self._notices, _NOTICES_AT_ONCE))
+        for group, key in some:
+            if key in self._clients:
+                self._clients[key].on_members_changed(group)
+        if len(some) == _NOTICES_AT_ONCE:
+            self._loop.call_soon(self._notify_some)
+        else:
+            self._notices = None
 
     # --- outcomes -----------------------------------------------------------------------------
 

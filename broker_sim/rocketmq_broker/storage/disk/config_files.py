@@ -247,7 +247,7 @@ def _read(files: Files, name: str, ending: str = "") -> dict[str, object] | None
     if data is None:
         return None
     try:
-        value = fastjson.loads(data)
+        value = fastjson.loads(data, is_trusted=True)
     except RemoteProtocolError as error:
         raise ConfigFileError(name, str(error) if data.strip(b"\0 \r\n\t") else "empty") from error
     if not isinstance(value, dict):

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rocketmq_wire.errors import EvaluationError, SqlSyntaxError
+from rocketmq_wire.errors import EvaluationError, LocalProtocolError, SqlSyntaxError
 from rocketmq_wire.filters.sql92.expressions import (
     Constant,
     Junction,
@@ -106,10 +106,12 @@ _TOKEN: Final = re.compile(
 class Tokens:
     """The tokens of one text, with any look-ahead."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, count_max: int = TEXT_SIZE_MAX) -> None:
         if len(text) > TEXT_SIZE_MAX:
             raise SqlSyntaxError(text, 0, f"it is longer than {TEXT_SIZE_MAX} characters")
         self.text = text
+        self._count_max = count_max
+        self._left = count_max
         self._position = 0
         self._last_line_end = max(text.rfind("\n"), text.rfind("\r"))
         self._ahead: list[Token] = []
@@ -146,6 +148,9 @@ class Tokens:
         match = _TOKEN.match(self.text, begin)
         if match is None:
             raise SqlSyntaxError(self.text, begin, "no word, number or operator begins like this")
+        if not self._left:
+            raise LocalProtocolError(f"more than {self._count_max} words, values and operators")
+        self._left -= 1
         self._position = match.end()
         written = match.group()
         group = match.lastgroup
@@ -205,9 +210,9 @@ class Selector:
             return False
 
 
-def parse_selector(text: str) -> Selector:
-    """Compile an expression. Raises SqlSyntaxError."""
-    parser = _Parser(text)
+def parse_selector(text: str, *, tokens_max: int = TEXT_SIZE_MAX) -> Selector:
+    """Compile an expression. Raises SqlSyntaxError, and LocalProtocolError for too many tokens."""
+    parser = _Parser(text, tokens_max)
     root = parser.built(as_boolean, parser.any_of())
     node_count = _count_nodes(root)
     if node_count is None:
@@ -219,8 +224,8 @@ def parse_selector(text: str) -> Selector:
 class _Parser:
     """One method per rule of the grammar, from the loosest binding to the tightest."""
 
-    def __init__(self, text: str) -> None:
-        self.tokens = Tokens(text)
+    def __init__(self, text: str, tokens_max: int) -> None:
+        self.tokens = Tokens(text, tokens_max)
         self.names: set[str] = set()
         self._depth = 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rocketmq_wire.errors import BrokerError, LocalProtocolError, RemoteProtocolError
 from rocketmq_wire.grpc.bulk.shapes import Converter, Shape
-from rocketmq_wire.limits import CALL_ITEMS_MAX, REQUEST_SIZE_MAX
+from rocketmq_wire.limits import CALL_ITEMS_MAX, LIST_SIZE_MAX
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.stubs import SERVICE, message_class, parse, serialize
@@ -134,21 +134,19 @@ def shared(
     )
 
 
-def parse_request(name: str, content: Buffer) -> Any:
+def parse_request(name: str, content: Buffer, size_max: int = LIST_SIZE_MAX) -> Any:
     """The message of a request without records. Raises RemoteProtocolError."""
-    check_size(name, content)
+    check_size(name, content, size_max)
     return parse(f"{name}Request", content)
 
 
-def check_size(name: str, content: Buffer) -> None:
+def check_size(name: str, content: Buffer, size_max: int = LIST_SIZE_MAX) -> None:
     """Check the size of a request without records. Raises RemoteProtocolError.
 
     This comes before the request is parsed: of empty items a message makes fifty times its size.
     """
-    if len(content) > REQUEST_SIZE_MAX:
-        raise RemoteProtocolError(
-            f"a {name} request has {len(content)} bytes, over {REQUEST_SIZE_MAX}"
-        )
+    if len(content) > size_max:
+        raise RemoteProtocolError(f"a {name} request has {len(content)} bytes, over {size_max}")
 
 
 def limited(items: Sequence[Any], count_max: int = CALL_ITEMS_MAX) -> Sequence[Any]:

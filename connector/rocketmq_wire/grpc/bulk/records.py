@@ -20,7 +20,7 @@ from rocketmq_wire.grpc.bulk.shapes import (
     repeated,
 )
 from rocketmq_wire.grpc.bulk.values import QUEUE, STATUS, SUBSCRIPTION, status_to_message
-from rocketmq_wire.limits import STREAM_RANGES_MAX
+from rocketmq_wire.limits import STREAM_RANGES_MAX, STREAM_SIZE_MAX
 from rocketmq_wire.model import Buffer, QueueId, Subscription
 from rocketmq_wire.requests.messages import (
     PullMessages,
@@ -127,7 +127,7 @@ _SENT: Final = Shape(
 
 def decode_pull_records(content: bytes) -> PullRecords:
     """The request of a stream. Raises RemoteProtocolError for impossible ranges and limits."""
-    message = parse_request("PullRecords", content)
+    message = parse_request("PullRecords", content, STREAM_SIZE_MAX)
     # Before the ranges become values, which take 0.1 ms each.
     if not 0 < len(message.ranges) <= STREAM_RANGES_MAX:
         raise RemoteProtocolError(

@@ -28,6 +28,8 @@ V = TypeVar("V")
 
 SIZES_FIELD: Final = 14
 BODY_FIELD: Final = 15
+_BODY: Final = 4
+"""The body's field in a message of the public service."""
 
 _VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
 # A varint holds 64 bits, 7 in a byte.
@@ -190,10 +192,21 @@ def split_fields(message: Buffer) -> tuple[bytes, dict[int, memoryview]]:
     return b"".join(small), large
 
 
-def check_field_count(message: Buffer, count_max: int) -> None:
-    """Raises RemoteProtocolError for a message of more fields, before protobuf parses it."""
-    for _ in _fields(memoryview(message).cast("B"), count_max):
-        pass
+def check_messages(request: Buffer, count_max: int, size_max: int) -> None:
+    """Check the messages to send, before protobuf parses them. Raises RemoteProtocolError.
+
+    The request has no other fields. `size_max` is for all that is no body.
+    """
+    view, size = memoryview(request).cast("B"), 0
+    for _, start, content, end in _fields(view, count_max):
+        size += end - start
+        if content is not None:
+            fields = _fields(view[content:end], MESSAGE_FIELDS_MAX)
+            size -= sum(after - first for number, first, _, after in fields if number == _BODY)
+    if size > size_max:
+        raise RemoteProtocolError(
+            f"messages with {size} bytes beside their bodies, over {size_max}"
+        )
 
 
 def _fields(view: memoryview, count_max: int) -> Iterator[tuple[int, int, int | None, int]]:

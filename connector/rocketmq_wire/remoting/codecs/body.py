@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
 from rocketmq_wire import fastjson
+from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import (
     Json,
     ObjectKeyed,
@@ -24,6 +25,7 @@ from rocketmq_wire.fastjson import (
     member_texts,
 )
 from rocketmq_wire.filters.tags import TagExpression
+from rocketmq_wire.limits import CALL_ITEMS_MAX
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.remoting.codecs.layouts import Content, Field, field
 
@@ -172,9 +174,17 @@ def queues(name: str, attribute: str) -> Member:
     return member(
         name,
         attribute,
-        lambda owner, name: tuple(sorted(map(QUEUE.read, member_objects(owner, name)))),
+        lambda owner, name: tuple(sorted(map(QUEUE.read, limited_objects(owner, name)))),
         lambda values: [QUEUE.write(queue) for queue in values],
     )
+
+
+def limited_objects(owner: JsonObject, name: str) -> list[dict[str, Json]]:
+    """The items of a request's list. Raises RemoteProtocolError if there are too many."""
+    items = member_objects(owner, name)
+    if len(items) > CALL_ITEMS_MAX:
+        raise RemoteProtocolError(f"{name} has {len(items)} items, over {CALL_ITEMS_MAX}")
+    return items
 
 
 # --- values that many bodies share -----------------------------------------------------------

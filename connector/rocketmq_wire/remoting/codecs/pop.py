@@ -10,11 +10,12 @@ from typing import Final, TypeVar
 
 from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
-from rocketmq_wire.fastjson import json_object, member_int, member_objects, member_text
+from rocketmq_wire.fastjson import json_object, member_int, member_text
 from rocketmq_wire.model import Buffer, Subscription
 from rocketmq_wire.numbers import QUEUE_DIGITS_MAX, whole_number
 from rocketmq_wire.records.handles import RetryKind
 from rocketmq_wire.remoting.codecs import header
+from rocketmq_wire.remoting.codecs.body import limited_objects
 from rocketmq_wire.remoting.codecs.layouts import (
     DONE,
     Answer,
@@ -194,7 +195,7 @@ def _acks_json(request: pop.AckMessages) -> tuple[bytes]:
 def _acks_of(content: Buffer) -> dict[str, object]:
     request = json_object(content)
     spans, count = [], 0
-    for item in member_objects(request, "acks"):
+    for item in limited_objects(request, "acks"):
         retry, start = member_text(item, "r", "0"), member_int(item, "so")
         if retry not in _KINDS:
             raise RemoteProtocolError(f"a batch of acks with the retry kind {retry[:20]!r}")
