@@ -19,6 +19,7 @@ from rocketmq_client.settings import ConnectionSettings, TlsSettings
 from rocketmq_wire.model import Bounds
 from rocketmq_wire.signing import Credentials
 from support.certificates import Authority
+from support.frames import assert_rows
 from support.loader import Loader
 from support.queries import Batches, rows_of
 
@@ -92,7 +93,7 @@ def test_a_query_reads_through_keys_and_tls(
     for queue in queues:
         loader.put(queue, 300)
     frame = spark.read.format("rocketmq").options(**options, **KEYS).load()
-    assert rows_of(frame) == loader.rows(*queues)
+    assert_rows(frame, loader.rows(*queues))
     batches = Batches()
     query = stream(spark, {**options, **KEYS, "group": f"g-{topic}"}, batches, tmp_path)
     finish(query)

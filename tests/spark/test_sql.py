@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from rocketmq_broker import Broker
+from support.frames import assert_bodies, assert_rows
 from support.loader import Loader
 from support.queries import Queries
 
@@ -26,10 +27,6 @@ def name(spark: SparkSession, topic: str) -> Iterator[str]:
 
 
 Read = Callable[..., DataFrame]
-
-
-def numbers(frame: DataFrame) -> list[str]:
-    return sorted(row[0] for row in frame.selectExpr("CAST(body AS STRING)").collect())
 
 
 def test_a_temporary_view_is_read_and_written(
@@ -49,8 +46,8 @@ def test_a_temporary_view_is_read_and_written(
         spark.sql(f"INSERT INTO {sink} SELECT '3', 'c'")
     finally:
         spark.catalog.dropTempView(sink)
-    assert numbers(spark.table(name)) == ["1", "2", "3"]
-    assert numbers(spark.sql(f"SELECT * FROM {name} WHERE keys = 'c'")) == ["3"]
+    assert_bodies(spark.table(name), ["1", "2", "3"])
+    assert_bodies(spark.sql(f"SELECT * FROM {name} WHERE keys = 'c'"), ["3"])
     with pytest.raises(PySparkException, match="not a temp view of streaming logical plan"):
         spark.sql(f"SELECT * FROM STREAM {name}")
 
@@ -69,7 +66,7 @@ def test_another_thread_than_the_main_one_writes_by_sql(
     frame = (
         spark.read.format("rocketmq").options(nameServer=broker.name_server, subscribe=topic).load()
     )
-    assert numbers(frame) == ["1", "2"]
+    assert_bodies(frame, ["1", "2"])
 
 
 def test_a_table_takes_its_options_where_it_is_used(
@@ -86,8 +83,8 @@ def test_a_table_takes_its_options_where_it_is_used(
     with pytest.raises(PySparkException, match="CREATE_PIPELINE_DATASET_QUERY_EXECUTION"):
         spark.sql(f"CREATE STREAMING TABLE {name}_kept AS SELECT * FROM STREAM {name}")
     wanted = [f"{topic}/{number}" for number in range(3)]
-    assert numbers(spark.sql(f"SELECT * FROM {name} WITH ({written})")) == wanted
-    assert numbers(spark.read.options(**given).table(name)) == wanted
+    assert_bodies(spark.sql(f"SELECT * FROM {name} WITH ({written})"), wanted)
+    assert_bodies(spark.read.options(**given).table(name), wanted)
     assert spark.readStream.options(**given).table(name).isStreaming
     streamed = spark.sql(
         f"SELECT * FROM STREAM {name} WITH ({written}, startingOffsets='earliest')"
@@ -115,8 +112,7 @@ def test_a_table_is_inserted_into_with_options(
     given = f"nameServer='{broker.name_server}', topic='{topic}'"
     spark.sql(f"INSERT INTO {outbox} WITH ({given}) VALUES ('1', 'a'), ('2', 'b')")
     spark.sql(f"INSERT INTO {outbox} WITH ({given}) SELECT '3', 'c'")
-    assert numbers(read()) == ["1", "2", "3"]
-    assert sorted(row["keys"] for row in read().collect()) == ["a", "b", "c"]
+    assert_pairs(read(), [("1", "a"), ("2", "b"), ("3", "c")])
 
 
 def test_a_table_without_options_is_not_inserted_into(
@@ -130,7 +126,7 @@ def test_a_table_without_options_is_not_inserted_into(
         spark.sql(f"INSERT INTO {outbox} WITH (topic='x') VALUES ('1', 'a')")
     with pytest.raises(PySparkException, match=advice):
         frame.writeTo(outbox).option("topic", "x").append()
-    assert numbers(read()) == []
+    assert_bodies(read(), [])
 
 
 def test_a_table_is_never_overwritten(
@@ -149,7 +145,7 @@ def test_a_table_is_never_overwritten(
             spark.sql(f"INSERT OVERWRITE {outbox}_view VALUES ('2', 'b')")
     finally:
         spark.catalog.dropTempView(f"{outbox}_view")
-    assert numbers(read()) == ["1"]
+    assert_bodies(read(), ["1"])
 
 
 def test_frames_and_streams_are_written_to_a_table(
@@ -164,7 +160,7 @@ def test_frames_and_streams_are_written_to_a_table(
     given = {"nameServer": broker.name_server, "topic": topic}
     frame = spark.createDataFrame([("1", "a"), ("2", "b")], "body STRING, keys STRING")
     frame.writeTo(outbox).options(**given).append()
-    assert numbers(read()) == ["1", "2"]
+    assert_bodies(read(), ["1", "2"])
     other = f"{topic}-source"
     (queue,) = loader.create(other, 1)
     loader.put(queue, 3)
@@ -179,15 +175,15 @@ def test_frames_and_streams_are_written_to_a_table(
         .toTable(outbox)
     )
     assert query.awaitTermination(120)
-    assert numbers(read()) == ["1", "2", *(f"{other}/{number}" for number in range(3))]
+    assert_bodies(read(), ["1", "2", *(f"{other}/{number}" for number in range(3))])
 
 
 SWAPPED = "keys STRING, body STRING"
 
 
-def pairs(frame: DataFrame) -> list[tuple[str, str | None]]:
-    rows = frame.selectExpr("CAST(body AS STRING)", "keys").collect()
-    return sorted(tuple(row) for row in rows)
+def assert_pairs(frame: DataFrame, pairs: list[tuple[str, str | None]]) -> None:
+    found = frame.selectExpr("CAST(body AS STRING) AS body", "keys")
+    assert_rows(found, pairs, "body STRING, keys STRING")
 
 
 def test_rows_are_inserted_by_name_into_a_table_and_a_view(
@@ -207,7 +203,7 @@ def test_rows_are_inserted_by_name_into_a_table_and_a_view(
         spark.sql(f"INSERT INTO {view} BY NAME SELECT '4' AS body, 'd' AS keys")
     finally:
         spark.catalog.dropTempView(view)
-    assert pairs(read()) == [("1", "a"), ("2", "b"), ("3", None), ("4", "d")]
+    assert_pairs(read(), [("1", "a"), ("2", "b"), ("3", None), ("4", "d")])
 
 
 def test_insert_into_takes_its_options_beside_the_format_alone(
@@ -220,10 +216,10 @@ def test_insert_into_takes_its_options_beside_the_format_alone(
     advice = r"(?s)'nameServer'.*insertInto.*df\.writeTo\('t'\)\.options\(\.\.\.\)\.append\(\)"
     with pytest.raises(PySparkException, match=advice):
         frame.write.options(**given).insertInto(outbox)
-    assert pairs(read()) == []
+    assert_pairs(read(), [])
     for rows in (frame, swapped):
         rows.write.format("rocketmq").options(**given).insertInto(outbox)
-    assert pairs(read()) == [("1", "a"), ("2", "b")]
+    assert_pairs(read(), [("1", "a"), ("2", "b")])
 
 
 def test_a_frame_is_saved_as_a_table_that_is_new_or_there(
@@ -238,11 +234,11 @@ def test_a_frame_is_saved_as_a_table_that_is_new_or_there(
         frame.write.format("rocketmq").options(**given).saveAsTable(made[0])
         frame.writeTo(made[1]).using("rocketmq").options(**given).create()
         # By name, into what is there and what is made.
-        assert pairs(read()) == [("1", "a")] * 3
+        assert_pairs(read(), [("1", "a")] * 3)
         for name in made:
             frame.writeTo(name).options(**given).append()
             assert spark.read.options(**given).table(name).columns == ["keys", "body"]
-        assert pairs(read()) == [("1", "a")] * 5
+        assert_pairs(read(), [("1", "a")] * 5)
         with pytest.raises(PySparkException, match="ALREADY_EXISTS"):
             frame.write.format("rocketmq").options(**given).saveAsTable(made[0])
         with pytest.raises(PySparkException, match=r"(?s)'path' has no meaning.*saveAsTable\(\)"):
@@ -253,7 +249,7 @@ def test_a_frame_is_saved_as_a_table_that_is_new_or_there(
             spark.sql(f"CREATE OR REPLACE TABLE {made[1]} USING rocketmq AS SELECT '1' AS body")
         # Spark has dropped the tables by then, and nothing of the topic.
         assert not any(map(spark.catalog.tableExists, made))
-        assert pairs(read()) == [("1", "a")] * 5
+        assert_pairs(read(), [("1", "a")] * 5)
     finally:
         for name in made:
             spark.sql(f"DROP TABLE IF EXISTS {name}")
@@ -270,7 +266,7 @@ def test_create_table_as_select_says_how_to_write_instead(
     with pytest.raises(PySparkException, match=r"ROCKETMQ_UNSUPPORTED\.SAVE_MODE"):
         spark.sql(f"CREATE OR REPLACE TABLE {name} USING rocketmq {options} AS SELECT '1' AS body")
     assert not spark.catalog.tableExists(name)
-    assert numbers(read()) == []
+    assert_bodies(read(), [])
 
 
 def test_updates_of_a_stream_are_refused_by_spark_and_written_in_foreach_batch(
@@ -309,9 +305,9 @@ def test_updates_of_a_stream_are_refused_by_spark_and_written_in_foreach_batch(
         ended(writer.format("rocketmq").options(**given), "format", lambda w: w.start())
     with pytest.raises(PySparkException, match=refused):
         ended(writer.options(**given), "table", lambda w: w.toTable(outbox))
-    assert pairs(read()) == []
+    assert_pairs(read(), [])
     ended(writer, "batches", lambda w: w.foreachBatch(save).start())
-    assert pairs(read()) == [("3", other)]
+    assert_pairs(read(), [("3", other)])
 
 
 def test_a_path_is_refused_wherever_a_user_gives_one(
@@ -327,7 +323,7 @@ def test_a_path_is_refused_wherever_a_user_gives_one(
         spark.read.format("rocketmq").options(**given).load(str(tmp_path))
     with pytest.raises(PySparkException, match=r"'path' has no meaning in a read.*'subscribe'"):
         spark.readStream.format("rocketmq").options(**given).load(str(tmp_path))
-    assert pairs(read()) == []
+    assert_pairs(read(), [])
     # Spark decides where a table is stored.
     listed = ", ".join(f"{key} '{value}'" for key, value in given.items())
     name = f"{outbox}_placed"
