@@ -26,11 +26,11 @@ _SECTION_HEADS: Final = {
     "sink": "The topic of all rows is the option `topic`, another spelling of "
     "[`subscribe`](#subscribe).\n\n",
     "pull": "These have the names of RocketMQ's consumer and other defaults: a task downloads a "
-    "known range, and nothing waits for a listener. With RocketMQ's own values (`pullBatchSize` 32, "
-    "`pullThresholdForQueue` 1000, `consumeMaxSpan` 2000) a batch read of 600,000 messages of 100 "
-    "bytes from the bundled broker reached 0.3 of the rows a second, and with `pullsInFlight` 1 as "
-    "well, as RocketMQ's clients pull, 0.1, in one run. Set these four to read as gently as they "
-    "do.\n\n",
+    "known range, and nothing waits for a listener. With RocketMQ's own values "
+    "(`pullBatchSize` 32, `pullThresholdForQueue` 1000, `consumeMaxSpan` 2000) a batch read of "
+    "600,000 messages of 100 bytes from the bundled broker reached 0.3 of the rows a second, and "
+    "with `pullsInFlight` 1 as well, as RocketMQ's clients pull, 0.1, in one run. Set these four "
+    "to read as gently as they do.\n\n",
 }
 _COLUMNS_HEAD: Final = """\
 ## Columns
