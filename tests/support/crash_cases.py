@@ -12,6 +12,7 @@ from support.storage_histories import TINY, History
 ASYNC = replace(TINY, flush=FlushMode.ASYNC)
 WIDE = replace(TINY, segment_size=4096)
 USUAL = Density()
+DENSE = Density(samples=70, tears=14)
 FEW = Density(subset_bits=4, samples=6, tears=2)
 
 
@@ -137,16 +138,16 @@ def sends_together(history: History) -> None:
 
 
 CASES = {
-    "few_sends": Case(few_sends, 300, Density(subset_bits=12, tears=60)),
-    "zeros_in_properties": Case(zeros_in_properties, 100),
-    "sends": Case(sends, 1_900),
-    "sends_together": Case(sends_together, 400, Density(tears=25), WIDE),
-    "large_batches": Case(large_batches, 1_300, Density(tears=25), WIDE),
-    "checkpoints": Case(checkpoints, 1_000, Density(subset_bits=9, samples=100, tears=20)),
-    "closing": Case(closing, 450, Density(subset_bits=10, samples=60, tears=20)),
-    "deletions": Case(deletions, 950, Density(subset_bits=9, samples=150, tears=20)),
-    "retention": Case(retention, 1_900),
-    "asynchronous": Case(asynchronous, 1_300, Density(samples=40), ASYNC),
+    "few_sends": Case(few_sends, 390, Density(subset_bits=12, tears=150)),
+    "zeros_in_properties": Case(zeros_in_properties, 170, Density(tears=15)),
+    "sends": Case(sends, 2_950, DENSE),
+    "sends_together": Case(sends_together, 800, Density(tears=60), WIDE),
+    "large_batches": Case(large_batches, 2_000, Density(samples=40, tears=60), WIDE),
+    "checkpoints": Case(checkpoints, 1_450, Density(subset_bits=9, samples=250, tears=50)),
+    "closing": Case(closing, 650, Density(subset_bits=10, samples=150, tears=60)),
+    "deletions": Case(deletions, 1_450, Density(subset_bits=9, samples=300, tears=50)),
+    "retention": Case(retention, 2_650, DENSE),
+    "asynchronous": Case(asynchronous, 2_000, Density(samples=100, tears=14), ASYNC),
 }
 
 

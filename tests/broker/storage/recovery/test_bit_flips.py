@@ -1,11 +1,12 @@
 """One bit of any file of a data directory changes: the start or the read shows it, or repairs it.
 
 A flip is repaired from the other files, refused by an error with the file and the byte, or changes
-nothing that a client gets. `BIT_FLIPS=100000` tries that many, `BIT_FLIPS_SEED` chooses others.
+nothing that a client gets. `BIT_FLIPS=1000000` tries that many, `BIT_FLIPS_SEED` chooses others.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from contextlib import suppress
@@ -24,7 +25,7 @@ from support.crash_files import CrashFiles, State
 from support.storage_blocks import block_of, bodies_of
 
 NOW = 1_700_000_000_000
-COUNT = int(os.environ.get("BIT_FLIPS", "500"))
+COUNT = int(os.environ.get("BIT_FLIPS", "10000"))
 SEED = int(os.environ.get("BIT_FLIPS_SEED", "1"))
 SMALL = StoreConfig(
     segment_size=2048,
@@ -42,9 +43,20 @@ CONFIGS: dict[str, dict[str, object]] = {
     "consumerOffset.json": {"offsetTable": {"orders@g": {"0": 7, "1": 3}}},
     "subscriptionGroup.json": {"subscriptionGroupTable": {"g": {"retryMaxTimes": 16}}},
     "delayOffset.json": {"offsetTable": {"1": 12}},
+    "timers.json": {"deliveredUntilMs": 5, "readFrom": 3},
+    "transactionChecks.json": {"checks": {"7": 2}},
+    "consumerOrderInfo.json": {"table": {"orders@g": {"0": {"pt": 1}}}},
+    "messageRequestMode.json": {"orders": {"g": "POP"}},
+    "addresses.json": {"port": 9876},
 }
 
 Shown = dict[str, object]
+
+
+@pytest.fixture(autouse=True)
+def _no_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """Nearly every flip is logged, which would take as long as to find it."""
+    caplog.set_level(logging.CRITICAL)
 
 
 @cache

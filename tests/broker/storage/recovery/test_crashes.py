@@ -22,7 +22,7 @@ from support.crash_files import (
 )
 from support.storage_histories import Checker, History, Restarts
 
-STATES_MIN = 20_000
+STATES_MIN = 50_000
 
 
 @pytest.mark.slow
@@ -74,11 +74,14 @@ def create_and_send(history: History) -> None:
 
 
 SECOND_LIVES = {
-    "after_sends": SecondLife(CASES["sends"], send_more, 5_200, 12),
-    "after_checkpoints": SecondLife(CASES["checkpoints"], send_more, 3_900, 40),
-    "after_deletions": SecondLife(CASES["deletions"], create_and_send, 1_100, 50),
-    "after_retention": SecondLife(CASES["retention"], send_more, 2_000, 6),
-    "after_asynchronous": SecondLife(CASES["asynchronous"], send_more, 1_500, 12),
+    "after_sends": SecondLife(CASES["sends"], send_more, 8_600, 20),
+    "after_sends_together": SecondLife(CASES["sends_together"], send_more, 2_900, 30),
+    "after_large_batches": SecondLife(CASES["large_batches"], send_more, 5_300, 20),
+    "after_checkpoints": SecondLife(CASES["checkpoints"], send_more, 6_200, 80),
+    "after_closing": SecondLife(CASES["closing"], send_more, 1_950, 40),
+    "after_deletions": SecondLife(CASES["deletions"], create_and_send, 2_200, 140),
+    "after_retention": SecondLife(CASES["retention"], send_more, 4_350, 14),
+    "after_asynchronous": SecondLife(CASES["asynchronous"], send_more, 4_150, 30),
 }
 
 
