@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from rocketmq_client.cluster import open_cluster
+from rocketmq_client.consumer.common.settings import ConsumerSettings
+from rocketmq_client.consumer.pull import PullConsumer
 from rocketmq_client.download.contract import ReadLimits, ReadSpec
 from rocketmq_client.routing import (
     MASTER_LOOKUP_INTERVAL_MS,
@@ -19,8 +21,14 @@ from rocketmq_client.routing import (
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.tcp.transport import TcpTransport
 from rocketmq_wire.errors import BrokerError, ConnectError, RocketMQError, broker_error, raise_first
-from rocketmq_wire.model import BrokerAddresses, OffsetRange, QueueId
-from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.model import BrokerAddresses, OffsetRange, QueueId, Subscription
+from rocketmq_wire.requests.contract import Done, Reply, Request
+from rocketmq_wire.requests.groups import (
+    ClientsReply,
+    Heartbeat,
+    ListGroupClients,
+    UnregisterClient,
+)
 from rocketmq_wire.requests.messages import PullMessages, PullReplies, PullReply, PullStatus
 from support.scripted_broker import ScriptedBroker
 from support.simulated_queue import SimulatedQueue, offsets_in
@@ -196,3 +204,24 @@ def test_answers_of_a_replica_to_pulls_sent_as_one(
     pull = PullMessages("g", QUEUE, 1_000, 32, times=2)
     assert is_useful(pull, PullReplies(answers)) is useful
     assert is_failure(PullReplies(answers)) is failure
+
+
+def test_a_consumer_s_heartbeats_and_its_leave_go_to_slaves_too(
+    master: ScriptedBroker, replica: ScriptedBroker
+) -> None:
+    def script(request: Request[Reply]) -> Reply | BrokerError | None:
+        if isinstance(request, ListGroupClients):
+            return ClientsReply(())
+        return Done() if isinstance(request, Heartbeat | UnregisterClient) else None
+
+    master.script = replica.script = script
+    settings = ConsumerSettings("g", {"orders": Subscription("a")})
+    connection = ConnectionSettings(name_servers=(master.address,))
+    with PullConsumer(connection, settings):
+        pass
+    for broker in (master, replica):
+        kinds = [type(one) for one in broker.requests]
+        assert kinds.count(Heartbeat) >= 1
+        assert kinds.count(UnregisterClient) == 1
+    sent = next(one for one in replica.requests if isinstance(one, Heartbeat))
+    assert sent.consumers[0].subscriptions[0][:3] == ("orders", "a", "TAG")

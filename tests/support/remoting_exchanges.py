@@ -329,7 +329,7 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
         RunningInfoReply(
             {"PROP_CONSUMEORDERLY": "false"},
             {QUEUE: QueueInfo(41, 3, 41, 43, 1 << 20, True, 5, False, 6, 7)},
-            {"orders": ConsumeRates(1.0, 2.0, 3.0, 4.0, 5.0)},
+            {"orders": ConsumeRates(1.0, 2.0, 3.0, 4.0, 5.0, 6)},
             (("orders", "TagA", "TAG", 7),),
         ),
     ),

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from rocketmq_wire.codes import BROKER_VERSION
 from rocketmq_wire.errors import BrokerError, RemoteProtocolError, broker_error
 from rocketmq_wire.model import BrokerAddresses, ClusterInfo, QueueId, QueueSet, Route
-from rocketmq_wire.remoting.session import ServerSession
+from rocketmq_wire.remoting.session import Check, ServerSession
 from rocketmq_wire.requests.brokers import ClusterReply, GetCluster
 from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.requests.messages import PullMessages
@@ -50,6 +50,7 @@ class ScriptedBroker:
         self.published: str | None = None
         """The address that routes name; None: where it listens."""
         self.version = BROKER_VERSION
+        self.check: Check | None = None
         self.others: tuple[BrokerAddresses, ...] = ()
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
@@ -114,7 +115,7 @@ class ScriptedBroker:
             self._spawn(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
-        session = ServerSession(version=self.version)
+        session = ServerSession(version=self.version, check=self.check)
         with connection, contextlib.suppress(OSError, RemoteProtocolError):
             while size := connection.recv_into(session.next_buffer()):
                 session.received(size)

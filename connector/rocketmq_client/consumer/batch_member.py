@@ -46,7 +46,8 @@ class BatchMember(GroupConsumer):
         super().__init__(connection, settings)
         self._known = known
         # The group's retry topic is shared like its other topics.
-        self._subscriptions[RETRY_PREFIX + self.settings.group] = Subscription()
+        retries = {RETRY_PREFIX + self.settings.group: Subscription()}
+        self._subscribe_to({**self._subscriptions, **retries})
         self._taken: dict[QueueId, OwnedQueue] = {}
         self._doubtful: frozenset[QueueId] = frozenset()
         """Queues whose lock lapsed for a while: another member may have committed more."""

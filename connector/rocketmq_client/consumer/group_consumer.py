@@ -15,11 +15,11 @@ from typing import ClassVar, Final, TypeVar
 
 from rocketmq_client.consumer.allocation import Change
 from rocketmq_client.consumer.common.io_thread import RpcHook, now_ms
-from rocketmq_client.consumer.common.listener import ConsumeCounts
+from rocketmq_client.consumer.common.rates import Rates
 from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
 from rocketmq_client.consumer.membership.client_instance import ClientInstance, Member
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
-from rocketmq_client.consumer.pulling.queue_puller import NoPulls, OwnedQueue
+from rocketmq_client.consumer.pulling.queue_puller import NoPulls, OwnedQueue, Subscribed
 from rocketmq_client.errors import ClientStateError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.codes import ResponseCode
@@ -28,7 +28,6 @@ from rocketmq_wire.model import ConsumerInfo, QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.members import (
     ConsumeDirectly,
-    ConsumeRates,
     QueueInfo,
     RunningInfoReply,
 )
@@ -55,8 +54,8 @@ class GroupConsumer(Member):
     _consume_type: ClassVar[str]
     _puller: NoPulls
     _queues: OwnedQueues
-    _counts: ConsumeCounts | None = None
-    """The listener's counts, if there is a listener."""
+    _threads: int = 0
+    """The threads that call the listener, if there is one."""
 
     def __init__(
         self,
@@ -79,9 +78,12 @@ class GroupConsumer(Member):
         self._unit_name = unit_name
         self._rpc_hooks = tuple(rpc_hooks)
         self._on_queues = on_queues
-        self._subscriptions: dict[str, Subscription] = dict(self.settings.subscriptions)
         self._version = time.time_ns() // 1_000_000
+        self._subscribed: Mapping[str, Subscribed] = {}
+        """Subscriptions by topic; replaced as a whole, because any thread reads it."""
+        self._rates = Rates(now_ms())
         self._instance: ClientInstance | None = None
+        self._subscribe_to(self.settings.subscriptions)
         self._state = ConsumerState.CREATED
         self._rebalance_lock = threading.Lock()
         """Held while queues are gained and lost, so that shutdown and rebalance do not overlap."""
@@ -151,6 +153,10 @@ class GroupConsumer(Member):
         return tuple(sorted(self._queues.owned)) if self._instance is not None else ()
 
     @property
+    def _subscriptions(self) -> dict[str, Subscription]:
+        return {topic: one.subscription for topic, one in self._subscribed.items()}
+
+    @property
     def state(self) -> ConsumerState:
         return self._state
 
@@ -185,8 +191,8 @@ class GroupConsumer(Member):
             self.settings.model.value,
             self.settings.consume_from.value,
             tuple(
-                (topic, wanted.expression, wanted.kind, self._version)
-                for topic, wanted in self._subscriptions.items()
+                (topic, wanted.expression, wanted.kind, version)
+                for topic, (wanted, version) in self._subscribed.items()
             ),
         )
 
@@ -202,6 +208,7 @@ class GroupConsumer(Member):
             instance = self._instance
             if instance is None:
                 return now_ms + self.settings.persist_ms
+            self._rates.sample(now_ms)
             self._queues.store_corrections()
             if now_ms >= self._persist_due_ms:
                 self._persist_due_ms = now_ms + self.settings.persist_ms
@@ -226,33 +233,21 @@ class GroupConsumer(Member):
         return self._queues.offsets()
 
     def running_info(self) -> RunningInfoReply:
-        info, owned, pulls = self.consumer_info(), self._queues.owned, self._puller.counts
-        consumed = self._counts or ConsumeCounts()
-        shift_ms = time.time_ns() // 1_000_000 - now_ms()
-        seconds = max((time.monotonic_ns() - pulls.started_ns) / 1e9, 1e-3)
-        total = max(consumed.succeeded + consumed.failed, 1)
-        # The counts are those of the whole consumer, so every topic shows the same rates.
-        rates = ConsumeRates(
-            pull_ms=pulls.round_trip_ms / max(pulls.pulls, 1),
-            pulled=pulls.messages / seconds,
-            consume_ms=consumed.spent_ns / 1e6 / total,
-            succeeded=consumed.succeeded / seconds,
-            failed=consumed.failed / seconds,
-        )
+        info, owned, time_ms = self.consumer_info(), self._queues.owned, now_ms()
+        shift_ms = time.time_ns() // 1_000_000 - time_ms
         is_orderly = any(one.control.is_orderly for one in owned.values())
-        threads = self.settings.threads if self._counts is not None else 0
         properties = {
             "PROP_CONSUME_TYPE": info.consume_type,
             "PROP_CONSUMEORDERLY": str(is_orderly).lower(),
-            "PROP_THREADPOOL_CORE_SIZE": str(threads),
-            "PROP_CONSUMER_START_TIMESTAMP": str(pulls.started_ns // 1_000_000 + shift_ms),
+            "PROP_THREADPOOL_CORE_SIZE": str(self._threads),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._rates.started_ms + shift_ms),
             "PROP_CLIENT_VERSION": "PYTHON",
             "consumeMessageBatchMaxSize": str(self.settings.consume_batch_size),
             "pullBatchSize": str(self.settings.pull_batch_size),
             "pullThresholdForQueue": str(self.settings.limits.count_max),
         }
         queues = {queue: _queue_info(one, shift_ms) for queue, one in owned.items()}
-        topics = {topic: rates for topic, *_ in info.subscriptions}
+        topics = {topic: self._rates.rates(topic, time_ms) for topic, *_ in info.subscriptions}
         return RunningInfoReply(properties, queues, topics, info.subscriptions)
 
     def consume_directly(
@@ -295,8 +290,14 @@ class GroupConsumer(Member):
         return ClientStateError(f"the consumer of {self.settings.group} {self._state.value}")
 
     def _subscribe_to(self, subscriptions: Mapping[str, Subscription]) -> None:
-        self._subscriptions = dict(subscriptions)
+        before = self._subscribed
         self._version = max(self._version + 1, time.time_ns() // 1_000_000)
+        self._subscribed = {
+            topic: before[topic]
+            if topic in before and before[topic].subscription == wanted
+            else Subscribed(wanted, self._version)
+            for topic, wanted in subscriptions.items()
+        }
         if self._instance is not None:
             self._announce(self._instance)
 

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rocketmq_client.consumer.active_consumer import ActiveConsumer
 from rocketmq_client.consumer.allocation import Change
@@ -23,7 +24,7 @@ from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.consuming.thread_pool import ConsumePool
 from rocketmq_client.consumer.membership.client_instance import ClientInstance
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
-from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
+from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller, Subscribed
 from rocketmq_client.errors import ClientStateError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import RocketMQError
@@ -34,6 +35,8 @@ _LOG = logging.getLogger(__name__)
 POLL_SIZE_MAX = 1_024
 WAITING_MAX = 10_000
 """The limit of waiting messages over all queues; RocketMQ's `pullThresholdForAll`."""
+
+_EVERYTHING: Final = Subscribed(Subscription(), 0)
 
 OnTopicQueues = Callable[[tuple[QueueId, ...]], None]
 
@@ -267,7 +270,8 @@ class LitePullConsumer(ActiveConsumer):
             on_messages=self._on_messages,
             on_illegal=lambda owned, offset: self._queues.correct(owned, offset),
             subscription_of=self._subscription_of,
-            is_full=lambda: self._waiting_count >= self._waiting_max,
+            rates=self._rates,
+            is_full=lambda: self._waiting_count > self._waiting_max,
             # `poll` returns messages before they are consumed.
             commits_on_pull=False,
         )
@@ -278,17 +282,15 @@ class LitePullConsumer(ActiveConsumer):
             super()._persist(now_ms)
 
     def _stop(self) -> None:
-        self._puller.is_suspended = True
+        self._puller.is_stopping = True
         self.wake()
         if self._pollers is not None:
             self._pollers.shut_down(self.settings.shutdown_wait_ms)
         if self.auto_commit:
             self._mark_consumed()
 
-    def _subscription_of(self, topic: str) -> Subscription | None:
-        if self._assigned is not None:
-            return Subscription()
-        return self._subscriptions.get(topic)
+    def _subscription_of(self, topic: str) -> Subscribed | None:
+        return self._subscribed.get(topic) if self._assigned is None else _EVERYTHING
 
     def _rebalance_queues(self) -> bool:
         if self._assigned is not None:

@@ -14,10 +14,10 @@ from typing import TypeVar
 from rocketmq_client.consumer.common.io_thread import RpcHook
 from rocketmq_client.consumer.common.listener import (
     ConcurrentListener,
-    ConsumeCounts,
     ConsumeHook,
     OrderlyListener,
 )
+from rocketmq_client.consumer.common.rates import ConsumeCounts
 from rocketmq_client.consumer.common.settings import ConsumerSettings, PopSettings
 from rocketmq_client.consumer.consuming.consumption import (
     ConcurrentConsumption,
@@ -90,14 +90,15 @@ class PushConsumer(GroupConsumer):
         assert either is not None
         self._is_orderly = listener is None
         self._calls = ListenerCalls(
-            self.settings, either, tuple(hooks), is_orderly=self._is_orderly
+            self.settings, either, tuple(hooks), is_orderly=self._is_orderly, rates=self._rates
         )
-        self._counts = self._calls.counts
+        self._threads = settings.threads
         self._pop_settings = pop
         self._pops: PopPuller | None = None
         if not settings.is_broadcasting:
             # The broker redelivers failed messages through the group's retry topic.
-            self._subscriptions[RETRY_PREFIX + self.settings.group] = Subscription()
+            retries = {RETRY_PREFIX + self.settings.group: Subscription()}
+            self._subscribe_to({**self._subscriptions, **retries})
 
     # --- for the application ------------------------------------------------------------------
 
@@ -136,6 +137,7 @@ class PushConsumer(GroupConsumer):
 
     @property
     def counts(self) -> ConsumeCounts:
+        """The counts of all topics together."""
         return self._calls.counts
 
     # --- for the client instance: see `Member` ------------------------------------------------
@@ -159,7 +161,10 @@ class PushConsumer(GroupConsumer):
             is_orderly=is_orderly,
             on_messages=lambda owned, messages: self._consumption.on_messages(owned, messages),
             on_illegal=lambda owned, offset: self._queues.correct(owned, offset),
-            subscription_of=lambda topic: self._subscriptions.get(topic),
+            subscription_of=lambda topic: self._subscribed.get(topic),
+            posts_subscription=settings.post_subscription_when_pull,
+            on_unregistered=instance.want_heartbeat,
+            rates=self._rates,
         )
         self._queues = OwnedQueues(instance, settings, self._puller, is_orderly=is_orderly)
         kind = OrderlyConsumption if is_orderly else ConcurrentConsumption
@@ -175,7 +180,7 @@ class PushConsumer(GroupConsumer):
         self._consumption.expire(now_ms)
 
     def _stop(self) -> None:
-        self._puller.is_suspended = True
+        self._puller.is_stopping = True
         self._consumption.stop()
         if self._pops is not None:
             self._pops.stop()

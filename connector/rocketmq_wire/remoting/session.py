@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from rocketmq_wire.codes import BROKER_VERSION, CLIENT_VERSION, ResponseCode
 from rocketmq_wire.errors import (
@@ -63,6 +63,7 @@ class Deferred:
 Responder = Callable[[Request[Reply]], "Reply | BrokerError | Deferred | None"]
 """Answers a request of the server; None for a request that the client does not know."""
 
+_Added = Mapping[str, str] | None
 OPAQUE_MAX: Final = 2**31 - 1
 _LANGUAGE: Final = "PYTHON"
 _DEADLINES_SPARE: Final = 64
@@ -129,8 +130,12 @@ class _Session:
         """True while a frame that `allocate` made room for is incomplete."""
         return self._decoder.is_in_large_frame
 
-    def _encode(self, request: Request[Reply], opaque: int, flag: int) -> tuple[Buffer, ...]:
+    def _encode(
+        self, request: Request[Reply], opaque: int, flag: int, fields: _Added = None
+    ) -> tuple[Buffer, ...]:
         code, ext_fields, body = encode_request(request)
+        if fields:
+            ext_fields = {**fields, **ext_fields}
         version = self._version
         if self._credentials is not None:
             version = signed_version(ext_fields, version)
@@ -190,12 +195,18 @@ class ClientSession(_Session):
     # --- requests -------------------------------------------------------------------------
 
     def start(
-        self, request: Request[Reply], *, now_ms: int, timeout_ms: int, slow_ms: int | None = None
+        self,
+        request: Request[Reply],
+        *,
+        now_ms: int,
+        timeout_ms: int,
+        slow_ms: int | None = None,
+        fields: _Added = None,
     ) -> Started:
         """Start a request. Raises LocalProtocolError if it cannot be sent.
 
         `slow_ms` extends the timeout while bytes arrive: the server first sends the answers to
-        earlier requests, which may be large.
+        earlier requests, which may be large. `fields` are added to those of the header.
         """
         opaque = self._free_opaque()
         parts: tuple[Buffer, ...]
@@ -203,10 +214,10 @@ class ClientSession(_Session):
             opaques = [opaque, *(self._free_opaque() for _ in range(request.times - 1))]
             parts = (self._pull_frames.frames(request, opaques),)
             self._joined.start(request, opaques)
-        elif isinstance(request, PullMessages):
+        elif isinstance(request, PullMessages) and not fields:
             parts = (self._pull_frames.frame(request, opaque),)
         else:
-            parts = self._encode(request, opaque, 0)
+            parts = self._encode(request, opaque, 0, fields)
         deadline_ms = now_ms + timeout_ms
         last_ms = now_ms + max(timeout_ms, slow_ms or 0)
         self._pending[opaque] = _Pending(request, deadline_ms, timeout_ms, last_ms)
@@ -216,9 +227,9 @@ class ClientSession(_Session):
             heapq.heapify(self._deadlines)
         return Started(opaque, parts)
 
-    def start_oneway(self, request: Request[Reply]) -> tuple[Buffer, ...]:
+    def start_oneway(self, request: Request[Reply], fields: _Added = None) -> tuple[Buffer, ...]:
         """The parts of the frame of a oneway request."""
-        return self._encode(request, self._free_opaque(), FLAG_ONEWAY)
+        return self._encode(request, self._free_opaque(), FLAG_ONEWAY, fields)
 
     def expire(self, now_ms: int, *, heard_ms: int = 0) -> list[int]:
         """Give up the requests whose deadline has passed; returns their opaque numbers.
@@ -284,7 +295,8 @@ class ClientSession(_Session):
                 continue
             joined = self._joined.request_of(header.opaque)
             if joined is not None:
-                self._joined.put(header.opaque, _pull_result(joined, frame))
+                answer = cast("PullReply | RocketMQError", _result_of(joined, frame))
+                self._joined.put(header.opaque, answer)
                 continue
             # The first of joined pulls may be answered twice while other answers are missing.
             is_repeated = self._joined.stands_for_all(header.opaque)
@@ -350,12 +362,6 @@ class ClientSession(_Session):
     def _is_current(self, deadline_ms: int, opaque: int) -> bool:
         pending = self._pending.get(opaque)
         return pending is not None and pending.deadline_ms == deadline_ms
-
-
-def _pull_result(pull: PullMessages, frame: Frame) -> PullReply | RocketMQError:
-    result = _result_of(pull, frame)
-    assert isinstance(result, PullReply | RocketMQError)
-    return result
 
 
 def _result_of(request: Request[Reply], frame: Frame) -> Reply | RocketMQError:

@@ -90,6 +90,8 @@ class ConsumeRates:
     consume_ms: float = 0.0
     succeeded: float = 0.0
     failed: float = 0.0
+    failed_in_hour: int = 0
+    """The failed messages of the last hour."""
 
 
 @dataclass(frozen=True, slots=True)

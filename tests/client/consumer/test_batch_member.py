@@ -33,7 +33,7 @@ class Member:
         self.io.committed.update(stored or {})
         settings = ConsumerSettings("g", {"T": Subscription()}, consume_from=consume_from)
         self.member = BatchMember(ConnectionSettings(name_servers=("h:1",)), settings, known or {})
-        self.member._subscriptions = {"T": Subscription()}
+        self.member._subscribe_to({"T": Subscription()})
         self.member._attach(self.instance.as_instance())
         self.member._instance, self.member._state = (
             self.instance.as_instance(),

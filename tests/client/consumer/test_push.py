@@ -25,6 +25,8 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import Message, QueueId, Subscription
+from rocketmq_wire.requests.groups import UnregisterClient
+from rocketmq_wire.requests.members import ConsumeRates
 from support.consuming import SECONDS_MAX, Collector, Topic, settings_of, until
 
 
@@ -338,7 +340,9 @@ def test_a_member_reports_its_state_to_tools(topic: Topic) -> None:
     assert before_ms - 2 <= said_ms <= started_ms + 2
     states = {q: (i.done, i.count) for q, i in info.queues.items() if q.topic == topic.name}
     assert states == dict.fromkeys(topic.queues, (10, 0))
-    assert info.rates[topic.name].succeeded > 0
+    rates = info.rates[topic.name]
+    assert min(rates.pulled, rates.succeeded) > 0
+    assert info.rates[f"%RETRY%g-{topic.name}"] == ConsumeRates()
     assert {name for name, *_ in info.subscriptions} == {topic.name, f"%RETRY%g-{topic.name}"}
 
 
@@ -358,14 +362,16 @@ class NotingHook:
 
     def __init__(self) -> None:
         self.seen: list[object] = []
+        self.names: object = None
 
     def before(self, messages: object, context: ConsumeContext) -> None:
         del messages
-        context.properties["begun"] = True
+        context.properties["begun"] = not context.is_success
 
     def after(self, messages: object, context: ConsumeContext, result: ReturnType) -> None:
         del messages
-        self.seen.append((context.properties["begun"], result))
+        self.seen.append((context.properties["begun"], result, context.is_success))
+        self.names = context.group, context.namespace
         raise RuntimeError("the hook's own")
 
 
@@ -386,11 +392,12 @@ def test_hooks_get_the_outcome_of_listeners_and_disturb_nothing(topic: Topic) ->
     with PushConsumer(topic.connection, settings, Collector(outcome), hooks=[hook]):
         until(lambda: len(hook.seen) == 4)
     assert hook.seen == [
-        (True, ReturnType.SUCCESS),
-        (True, ReturnType.RETURN_NULL),
-        (True, ReturnType.FAILED),
-        (True, ReturnType.EXCEPTION),
+        (True, ReturnType.SUCCESS, True),
+        (True, ReturnType.RETURN_NULL, False),
+        (True, ReturnType.FAILED, False),
+        (True, ReturnType.EXCEPTION, False),
     ]
+    assert hook.names == (settings.group, None)
 
 
 def test_each_message_has_its_consumption_start(topic: Topic) -> None:
@@ -400,3 +407,32 @@ def test_each_message_has_its_consumption_start(topic: Topic) -> None:
     with PushConsumer(topic.connection, settings_of(topic), listener):
         listener.wait(1)
     assert int(listener.messages[0].properties["CONSUME_START_TIME"]) >= before_ms
+
+
+def test_a_broker_that_forgot_a_member_hears_from_it_and_no_message_is_lost(topic: Topic) -> None:
+    listener = Collector()
+    settings = settings_of(topic)
+    with PushConsumer(topic.connection, settings, listener) as consumer:
+        topic.send(4, prefix="a")
+        listener.wait(4)
+        with open_cluster(topic.connection) as cluster:
+            cluster.ask_masters(UnregisterClient(consumer.client_id, None, settings.group))
+        topic.send(8, prefix="b")
+        listener.wait(12)
+    assert len(set(listener.bodies)) == 12
+    assert topic.committed(settings.group) == topic.ends()
+
+
+def test_brokers_filter_by_the_heartbeat_and_follow_a_changed_subscription(topic: Topic) -> None:
+    listener = Collector()
+    wanted = {topic.name: Subscription("a")}
+    settings = settings_of(topic, subscriptions=wanted)
+    with PushConsumer(topic.connection, settings, listener) as consumer:
+        topic.send(4, tags="b", prefix="no")
+        topic.send(4, tags="a", prefix="a")
+        listener.wait(4)
+        consumer.subscribe(topic.name, "b")
+        topic.send(4, tags="a", prefix="no")
+        topic.send(4, tags="b", prefix="b")
+        listener.wait(8)
+    assert sorted(listener.bodies) == sorted(f"{t}{i}".encode() for t in "ab" for i in range(4))

@@ -22,6 +22,7 @@ from rocketmq_wire.requests.contract import Done
 from rocketmq_wire.requests.messages import PullReply, PullStatus
 from rocketmq_wire.requests.offsets import OffsetReply
 from rocketmq_wire.requests.topics import GetRoute, GetTopicStats
+from rocketmq_wire.signing import Credentials, is_signed_by
 from support.remoting_sessions import (
     ASK_MAX,
     PULL,
@@ -184,3 +185,17 @@ def test_no_bytes_raise_anything_but_a_protocol_error_in_a_server(data: bytes):
     with contextlib.suppress(RemoteProtocolError):
         receive(session, data)
         asked(session)
+
+
+@pytest.mark.parametrize("request_", [ASK_MAX, PULL])
+def test_added_header_fields_are_signed_and_replace_none(request_):
+    secret = "a-secret-that-is-long"
+    client = ClientSession(credentials=Credentials("key", secret))
+    fields = {"traceId": "7", "topic": "other"}
+    started = client.start(request_, now_ms=0, timeout_ms=1_000, fields=fields)
+    oneway = client.start_oneway(request_, fields)
+    for parts in (started.parts, oneway):
+        header = frame_of(*parts).header
+        assert (header.ext_fields["traceId"], header.ext_fields["topic"]) == ("7", "orders")
+        assert is_signed_by(secret, header.ext_fields, header.version, b"")
+        assert not is_signed_by(secret, {**header.ext_fields, "traceId": "8"}, header.version, b"")

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
@@ -34,13 +34,15 @@ _LOG = logging.getLogger(__name__)
 
 OnDone = Callable[[Reply | RocketMQError], None]
 PERMITS: Final = 65_535
-"""The limit of requests without a reply; one more fails at once, as in RocketMQ's client."""
+"""The limit of requests without a reply, as in RocketMQ's client. One more fails at once: the I/O
+thread, which could make room, must not wait."""
 
 
 class RpcHook(Protocol):
     """Called around each request, in the I/O thread; an exception that it raises is logged."""
 
-    def before(self, broker: str | None, request: Request[Reply]) -> None: ...
+    def before(self, broker: str | None, request: Request[Reply]) -> Mapping[str, str] | None:
+        """May return header fields to add to the request; they are signed with it."""
 
     def after(
         self, broker: str | None, request: Request[Reply], result: Reply | RocketMQError
@@ -112,6 +114,15 @@ class IoThread:
         """Send a request; the I/O thread calls `on_done` once, with the reply or the error."""
         self.post(lambda: self.send(request, broker=broker, timeout_ms=timeout_ms, on_done=on_done))
 
+    def tell_slave(self, request: Request[Reply], *, broker: str, broker_id: int) -> None:
+        """Send a request to a slave, whose answer nobody waits for."""
+
+        def tell() -> None:
+            fields = self._before(broker, request)
+            self._transport.tell(broker, request, broker_id=broker_id, fields=fields)
+
+        self.post(tell)
+
     def call(self, request: Request[R], *, broker: str | None, timeout_ms: int) -> R:
         """Send a request and wait for its reply. Raises RocketMQError."""
         (reply,) = self.call_many([(broker, request)], timeout_ms=timeout_ms)
@@ -154,19 +165,30 @@ class IoThread:
         if len(self._waiting) >= self._permits:
             on_done(TooManyRequestsError(len(self._waiting)))
             return
+        fields: Mapping[str, str] | None = None
         if self.hooks:
+            fields = self._before(broker, request)
             on_done = self._hooked(request, broker, on_done)
-        ticket = self._transport.submit(request, broker=broker, timeout_ms=timeout_ms)
+        ticket = self._transport.start(request, broker, timeout_ms=timeout_ms, fields=fields)
         self._waiting[ticket] = on_done
 
     def at(self, due_ms: int, work: Callable[[], None]) -> None:
         """Run `work` in the I/O thread at a time of `now_ms()`; called in the I/O thread."""
         heapq.heappush(self._timers, (due_ms, next(self._timer_ids), work))
 
+    def _before(self, broker: str | None, request: Request[Reply]) -> dict[str, str]:
+        """Call the hooks before a request; returns the header fields that they add."""
+        fields: dict[str, str] = {}
+
+        def call(hook: RpcHook) -> None:
+            fields.update(hook.before(broker, request) or {})
+
+        for hook in self.hooks:
+            self._guarded(partial(call, hook))
+        return fields
+
     def _hooked(self, request: Request[Reply], broker: str | None, on_done: OnDone) -> OnDone:
         hooks = self.hooks
-        for hook in hooks:
-            self._guarded(partial(hook.before, broker, request))
 
         def finish(result: Reply | RocketMQError) -> None:
             for hook in hooks:

@@ -63,6 +63,12 @@ class ConsumeContext:
     """Orderly: the queue's pause after SUSPEND; None: as in the settings."""
     properties: dict[str, object] = field(default_factory=dict)
     """Values that hooks pass on."""
+    group: str = ""
+    """For hooks: the consumer group, by the name that brokers know."""
+    namespace: str | None = None
+    """For hooks: the namespace of the group and the topics."""
+    is_success: bool = False
+    """For hooks: whether the listener consumed the messages; False before the call."""
 
 
 ConcurrentListener = Callable[[list[ReceivedMessage], ConsumeContext], "ConsumeStatus | None"]
@@ -79,12 +85,3 @@ class ConsumeHook(Protocol):
     def after(
         self, messages: Sequence[ReceivedMessage], context: ConsumeContext, result: ReturnType
     ) -> None: ...
-
-
-@dataclass(slots=True)
-class ConsumeCounts:
-    """Counts since the start; threads add without a lock, so a few may be missing."""
-
-    succeeded: int = 0
-    failed: int = 0
-    spent_ns: int = 0

@@ -120,7 +120,10 @@ class ConsumerSettings:
     """Messages per pull. RocketMQ asks for 32, and a real broker returns at most 32; the bundled
     broker returns more."""
     pull_interval_ms: int = 0
-    """The pause between two pulls of a queue."""
+    """The pause of a queue behind a pull that found messages."""
+    post_subscription_when_pull: bool = False
+    """Whether a push consumer sends its filter with each pull. As in RocketMQ it does not: brokers
+    filter by the group's heartbeats, of which the newest counts for all members."""
     limits: FlowLimits = field(default_factory=FlowLimits)
     """The limits of messages that wait for the listener."""
     suspend_ms: int = 15_000

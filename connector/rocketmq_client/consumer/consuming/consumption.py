@@ -59,7 +59,6 @@ class Consumption(ABC):
 
     def __post_init__(self) -> None:
         self.settings = self.calls.settings
-        self.counts = self.calls.counts
         self._is_stopping = False
 
     @abstractmethod
@@ -160,11 +159,10 @@ class ConcurrentConsumption(Consumption):
         context: ConsumeContext,
     ) -> None:
         consumed, failed = split_outcome(messages, status, context.ack_index)
-        self.counts.succeeded += len(consumed)
+        self.calls.count(owned.queue, succeeded=len(consumed), failed=len(failed))
         if status is not None and not isinstance(status, ConsumeStatus):
             _LOG.error("%s: %r is no ConsumeStatus: it counts as a failure", owned.queue, status)
         if failed:
-            self.counts.failed += len(failed)
             if owned.process.is_dropped:
                 return
             if self.settings.is_broadcasting:
@@ -235,16 +233,16 @@ class OrderlyConsumption(Consumption):
         owned.process.last_consume_ms = now_ms()
         pause_ms = max(10, min(context.suspend_ms or self.settings.suspend_queue_ms, 30_000))
         if status is OrderlyStatus.SUCCESS and not context.auto_commit:
-            self.counts.succeeded += len(batch)
+            self.calls.count(owned.queue, succeeded=len(batch))
             owned.uncommitted += batch
             return 0
         if status in (OrderlyStatus.SUCCESS, OrderlyStatus.COMMIT):
-            self.counts.succeeded += len(batch)
+            self.calls.count(owned.queue, succeeded=len(batch))
             self._commit(owned, batch)
             return 0
         if status is not None and not isinstance(status, OrderlyStatus):
             _LOG.error("%s: %r is no OrderlyStatus: it counts as a failure", owned.queue, status)
-        self.counts.failed += len(batch)
+        self.calls.count(owned.queue, failed=len(batch))
         if status is OrderlyStatus.ROLLBACK and not context.auto_commit:
             owned.uncommitted.clear()
             return pause_ms

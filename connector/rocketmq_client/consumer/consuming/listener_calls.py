@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
-from rocketmq_client.consumer.common.io_thread import IoThread
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.listener import (
     ConsumeContext,
-    ConsumeCounts,
     ConsumeHook,
     ConsumeStatus,
     Listener,
@@ -23,6 +22,7 @@ from rocketmq_client.consumer.common.messages import (
     ReceivedMessage,
     decode_messages,
 )
+from rocketmq_client.consumer.common.rates import ConsumeCounts, Rates
 from rocketmq_client.consumer.common.settings import ConsumerSettings, wrapped
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, ProtocolError, RocketMQError, broker_error
@@ -45,6 +45,7 @@ _FAILURES: Final = (
     OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT,
     OrderlyStatus.ROLLBACK,
 )
+_SUCCESSES: Final = (ConsumeStatus.SUCCESS, OrderlyStatus.SUCCESS, OrderlyStatus.COMMIT)
 _CONCURRENT: Final = (ConsumeStatus.SUCCESS, ConsumeStatus.RECONSUME_LATER)
 _ORDERLY: Final = (OrderlyStatus.SUCCESS, OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT)
 DEAD_LETTER_LEVEL: Final = -1
@@ -61,7 +62,7 @@ class ListenerCalls:
     hooks: Sequence[ConsumeHook] = ()
     _: KW_ONLY
     is_orderly: bool = False
-    counts: ConsumeCounts = field(default_factory=ConsumeCounts)
+    rates: Rates = field(default_factory=lambda: Rates(now_ms()))
     _has_explained: bool = field(default=False, init=False)
 
     def call(
@@ -72,6 +73,8 @@ class ListenerCalls:
             epoch_ms = time.time_ns() // 1_000_000
             for message in messages:
                 message.consume_start_ms = epoch_ms
+        if self.hooks:
+            context.group, context.namespace = self.settings.group, self.settings.namespace
         for hook in self.hooks:
             _call_hook(hook.before, tuple(messages), context)
         started_ns = time.monotonic_ns()
@@ -83,10 +86,24 @@ class ListenerCalls:
                 result = ReturnType.TIME_OUT
             elif status in _FAILURES:
                 result = ReturnType.FAILED
+        context.is_success = status in _SUCCESSES
         for hook in self.hooks:
             _call_hook(hook.after, tuple(messages), context, result)
-        self.counts.spent_ns += spent_ns
+        counts = self.rates.of(context.queue.topic)
+        counts.calls += 1
+        counts.spent_ns += spent_ns
         return status, result
+
+    def count(self, queue: QueueId, *, succeeded: int = 0, failed: int = 0) -> None:
+        """Count messages by the listener's result."""
+        counts = self.rates.of(queue.topic)
+        counts.succeeded += succeeded
+        counts.failed += failed
+
+    @property
+    def counts(self) -> ConsumeCounts:
+        """The counts of all topics together."""
+        return self.rates.total()
 
     def _ask_listener(
         self, messages: list[ReceivedMessage], context: ConsumeContext

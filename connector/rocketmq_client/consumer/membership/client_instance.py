@@ -36,6 +36,8 @@ _STOP_SECONDS_MAX: Final = 10.0
 _IDLE_MS_MAX: Final = 1_000
 _RESETS_MAX: Final = 1_000
 _NO_ROUTE_DELAY_MS: Final = 2_000
+_HEARTBEAT_MS_MIN: Final = 1_000
+"""The least time between heartbeats that brokers without the members' subscriptions cause."""
 
 
 class Member(Protocol):
@@ -105,6 +107,7 @@ class ClientInstance:
         self._users = 0
         self._heartbeat_ms = 30_000
         self._heartbeat_due_ms = 0
+        self._heartbeat_sent_ms = 0
         self._route_ms = 30_000
         self._routes_due_ms = 0
         self._rebalance_ms = 20_000
@@ -188,13 +191,23 @@ class ClientInstance:
             if (file := self._files.pop(member.group, None)) is not None:
                 file.release()
         request = groups.UnregisterClient(self.client_id, None, member.group)
-        self._send_to_masters(request, "leave the group")
+        self._send_to_brokers(request, "leave the group")
 
     def want_rebalance(self) -> None:
         """Rebalance at once instead of at the next period."""
         with self._wanted:
             self._is_rebalance_wanted = True
             self._wanted.notify_all()
+
+    def want_heartbeat(self) -> None:
+        """Send a heartbeat soon: a broker does not know a member's newest subscription.
+
+        Brokers forget members with their connection, and learn of a new subscription later.
+        """
+        with self._wanted:
+            soon_ms = self._heartbeat_sent_ms + _HEARTBEAT_MS_MIN
+            self._heartbeat_due_ms = min(self._heartbeat_due_ms, soon_ms)
+        self.nudge()
 
     def nudge(self) -> None:
         """Let members do due work now."""
@@ -235,6 +248,7 @@ class ClientInstance:
         """Ask the name server for the routes of all consumed topics."""
         with self._wanted:
             topics = sorted({t for member in self._members.values() for t in member.topics()})
+        before = self._brokers()
         replies = self.io.call_many(
             [(None, GetRoute(topic)) for topic in topics], timeout_ms=_TIMEOUT_MS
         )
@@ -246,16 +260,20 @@ class ClientInstance:
             elif isinstance(reply, RocketMQError) and topic not in self._routes:
                 # The first heartbeat creates a retry topic; other topics may be created later.
                 _LOG.info("topic=%s: no route: %s", topic, reply)
+        if not self._brokers() <= before:
+            # A new broker answers pulls once it knows the subscriptions.
+            self._heartbeat_due_ms = 0
         is_complete = all(topic in self._routes for topic in topics)
         self._routes_due_ms = now_ms() + (self._route_ms if is_complete else _NO_ROUTE_DELAY_MS)
 
     def send_heartbeats(self) -> None:
-        """Send a heartbeat to every master that serves the consumers' topics."""
+        """Send a heartbeat to every broker that serves the consumers' topics, slaves too."""
         with self._wanted:
             infos = tuple(member.consumer_info() for member in self._members.values())
         if infos:
-            self._send_to_masters(groups.Heartbeat(self.client_id, (), infos), "send a heartbeat")
-        self._heartbeat_due_ms = now_ms() + self._heartbeat_ms
+            self._send_to_brokers(groups.Heartbeat(self.client_id, (), infos), "send a heartbeat")
+        self._heartbeat_sent_ms = now_ms()
+        self._heartbeat_due_ms = self._heartbeat_sent_ms + self._heartbeat_ms
 
     def _lock_file(self, group: str) -> None:
         file = LocalOffsetFile(self.client_id, group)
@@ -279,12 +297,22 @@ class ClientInstance:
         for name in sorted({queues.broker for queues in route.queue_sets}) if route else ():
             yield from self.io.call_many([(name, request)], timeout_ms=_TIMEOUT_MS)
 
-    def _masters(self) -> list[str]:
-        brokers = [broker for route in self._routes.values() for broker in route.brokers]
-        return sorted({broker.name for broker in brokers if MASTER_ID in broker.addresses})
+    def _brokers(self) -> set[tuple[str, int]]:
+        """The names and ids of the brokers in the routes."""
+        return {
+            (broker.name, broker_id)
+            for route in self._routes.values()
+            for broker in route.brokers
+            for broker_id in broker.addresses
+        }
 
-    def _send_to_masters(self, request: Request[Reply], what: str) -> None:
-        names = self._masters()
+    def _send_to_brokers(self, request: Request[Reply], what: str) -> None:
+        """Send to all brokers, and wait for the masters."""
+        brokers = sorted(self._brokers())
+        for name, broker_id in brokers:
+            if broker_id != MASTER_ID:
+                self.io.tell_slave(request, broker=name, broker_id=broker_id)
+        names = [name for name, broker_id in brokers if broker_id == MASTER_ID]
         replies = self.io.call_many([(name, request) for name in names], timeout_ms=_TIMEOUT_MS)
         for name, reply in zip(names, replies, strict=True):
             if isinstance(reply, RocketMQError):

@@ -152,8 +152,7 @@ class PopConsumption:
             )
             return
         consumed, failed = split_outcome(messages, status, context.ack_index)
-        self.calls.counts.succeeded += len(consumed)
-        self.calls.counts.failed += len(failed)
+        self.calls.count(owned.queue, succeeded=len(consumed), failed=len(failed))
         self.acks.add(popped[: len(consumed)])
         if failed:
             self._postpone(popped[len(consumed) :], context.delay_level)

@@ -161,7 +161,7 @@ class PopPuller:
     def _on_reply(self, owned: PopQueue, asked_ms: int, reply: Reply | RocketMQError) -> None:
         if isinstance(reply, PopReply):
             if reply.status is PopStatus.FOUND:
-                self._take(owned, reply)
+                self._take(owned, reply, asked_ms)
                 self._step(owned)
             elif reply.status is PopStatus.POLLING_FULL:
                 self._step_later(owned, _SUSPENDED_PAUSE_MS)
@@ -174,7 +174,7 @@ class PopPuller:
             _LOG.warning("%s: a pop failed: %s", owned.queue, reply)
         self._step_later(owned, _ERROR_PAUSE_MS)
 
-    def _take(self, owned: PopQueue, reply: PopReply) -> None:
+    def _take(self, owned: PopQueue, reply: PopReply, asked_ms: int) -> None:
         tags = tags_of(owned.subscription)
         try:
             wanted, unwanted = popped_messages(
@@ -184,6 +184,10 @@ class PopPuller:
             # The broker redelivers messages without an acknowledgement until they are dead letters.
             _LOG.error("%s: popped messages cannot be read: %s", owned.queue, error)
             return
+        counts = self.consumption.calls.rates.of(owned.queue.topic)
+        counts.pulls += 1
+        counts.pull_ms += now_ms() - asked_ms
+        counts.pulled += len(wanted)
         self.consumption.acks.add(unwanted)
         if owned.is_dropped:
             # The queue was given up meanwhile: its new owner pops them again.

@@ -7,6 +7,7 @@ consumed, so the consumed offset also moves where a filter let no message throug
                    -> take: not pending, and consumed after `finish_taken`
 
 over a limit                 pull after 50 ms, or when enough is consumed
+messages found               at once, or after the pull interval
 suspended                    after 1 s
 orderly and not locked       after 3 s
 topic not subscribed         after 3 s
@@ -147,6 +148,9 @@ class FlowLimit(enum.Enum):
 class Step(enum.Enum):
     PULL = "pull"
     WAIT = "wait until `not_before_ms`"
+    SUSPENDED = "as WAIT, because the application paused it"
+    UNWANTED = "as WAIT, because its topic is not subscribed"
+    UNLOCKED = "as WAIT, because the broker did not grant the queue's lock"
     FLOW = "as WAIT, because a limit of waiting messages is exceeded"
     REREAD = "the lock is new: read the committed offset before the first pull"
     STOP = "the member lost the queue"
@@ -159,7 +163,7 @@ class PullControl:
     limits: FlowLimits
     is_orderly: bool = False
     interval_ms: int = 0
-    """The pause between two pulls."""
+    """The pause behind a pull that found messages."""
     not_before_ms: int = 0
     is_pulling: bool = False
     exceeded: FlowLimit | None = None
@@ -186,17 +190,16 @@ class PullControl:
             return Step.WAIT
         queue.last_pull_ms = now_ms
         if is_suspended:
-            return self._wait(now_ms, SUSPENDED_DELAY_MS)
+            return self._wait(now_ms, SUSPENDED_DELAY_MS, Step.SUSPENDED)
         if not is_wanted:
-            return self._wait(now_ms, UNLOCKED_DELAY_MS)
+            return self._wait(now_ms, UNLOCKED_DELAY_MS, Step.UNWANTED)
         self.exceeded = FlowLimit.CONSUMER if is_full else self._exceeded(queue)
         if self.exceeded is not None:
-            self._wait(now_ms, FLOW_DELAY_MS)
-            return Step.FLOW
+            return self._wait(now_ms, FLOW_DELAY_MS, Step.FLOW)
         if self.is_orderly:
             if not queue.is_lock_valid(now_ms):
                 self.is_first = True
-                return self._wait(now_ms, UNLOCKED_DELAY_MS)
+                return self._wait(now_ms, UNLOCKED_DELAY_MS, Step.UNLOCKED)
             if self.is_first:
                 self.is_pulling = True
                 return Step.REREAD
@@ -213,9 +216,14 @@ class PullControl:
         if not queue.count:
             queue.next_begin = offset
 
-    def on_reply(self, now_ms: int) -> None:
+    def on_reply(self) -> None:
         self.is_pulling = False
-        self.not_before_ms = now_ms + self.interval_ms if self.interval_ms else 0
+        self.not_before_ms = 0
+
+    def on_found(self, now_ms: int) -> None:
+        """Pause behind a pull that found messages."""
+        if self.interval_ms:
+            self._wait(now_ms, self.interval_ms)
 
     def on_empty_reply(self, now_ms: int, waited_ms: int) -> None:
         """Wait after an empty reply that came at once: such a broker does not hold pulls."""
@@ -244,12 +252,12 @@ class PullControl:
 
     def _exceeded(self, queue: ProcessQueue) -> FlowLimit | None:
         limits = self.limits
-        if queue.count >= limits.count_max or queue.size >= limits.size_max:
+        if queue.count > limits.count_max or queue.size > limits.size_max:
             return FlowLimit.QUEUE
         if limits.span_max is not None and queue.count and queue.span > limits.span_max:
             return FlowLimit.SPAN
         return None
 
-    def _wait(self, now_ms: int, delay_ms: int) -> Step:
+    def _wait(self, now_ms: int, delay_ms: int, step: Step = Step.WAIT) -> Step:
         self.not_before_ms = now_ms + delay_ms
-        return Step.WAIT
+        return step

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_pull, tags_of
+from rocketmq_client.consumer.common.rates import Rates
 from rocketmq_client.consumer.common.settings import ConsumerSettings
 from rocketmq_client.consumer.pulling.process_queue import (
     FlowLimit,
@@ -20,8 +20,9 @@ from rocketmq_client.consumer.pulling.process_queue import (
     PullControl,
     Step,
 )
-from rocketmq_wire.errors import ProgressNotFoundError, RocketMQError
-from rocketmq_wire.model import MASTER_ID, QueueId, Subscription
+from rocketmq_wire.codes import ResponseCode
+from rocketmq_wire.errors import BrokerError, ProgressNotFoundError, RocketMQError
+from rocketmq_wire.model import MASTER_ID, RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.messages import LOST_REMARK, PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.offsets import GetCommittedOffset, OffsetReply
@@ -31,6 +32,20 @@ _LOG = logging.getLogger(__name__)
 # A real broker checks held pulls for expiry only every five seconds.
 HOLD_GRACE_MS: Final = 10_000
 _DELAYS_LOGGED: Final = 1_000
+_LOGGED: Final = {
+    Step.SUSPENDED: (logging.WARNING, "the consumer is suspended: pulling later"),
+    Step.UNWANTED: (logging.WARNING, "its topic is not subscribed: pulling later"),
+    Step.UNLOCKED: (logging.INFO, "it is not locked in the broker: pulling later"),
+}
+"""Waits that are logged, at RocketMQ's levels."""
+_UNREGISTERED: Final = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
+
+
+class Subscribed(NamedTuple):
+    """A topic's subscription, and its version in heartbeats: a larger one is newer."""
+
+    subscription: Subscription
+    version: int
 
 
 @dataclass(slots=True, eq=False)
@@ -55,14 +70,10 @@ class OwnedQueue:
     """Another member gets the queue as soon as the running listener has ended."""
     is_replica_suggested: bool = False
     """The broker suggested a replica for the next pull."""
-
-
-@dataclass(slots=True)
-class PullCounts:
-    pulls: int = 0
-    messages: int = 0
-    round_trip_ms: int = 0
-    started_ns: int = field(default_factory=time.monotonic_ns)
+    version: int = -1
+    """The subscription's version."""
+    logged: Step | None = None
+    """Why it is not pulled from now, as far as the log says it."""
 
 
 @dataclass(eq=False)
@@ -73,7 +84,6 @@ class NoPulls:
     settings: ConsumerSettings
     _: KW_ONLY
     is_orderly: bool = False
-    counts: PullCounts = field(default_factory=PullCounts)
 
     def own(self, queue: QueueId, start: int, subscription: Subscription) -> OwnedQueue:
         """Create a queue's state; `start` begins its pulls."""
@@ -101,12 +111,18 @@ class QueuePuller(NoPulls):
     _: KW_ONLY
     on_messages: Callable[[OwnedQueue, list[ReceivedMessage]], None]
     on_illegal: Callable[[OwnedQueue, int], None]
-    subscription_of: Callable[[str], Subscription | None]
+    subscription_of: Callable[[str], Subscribed | None]
     """A topic's subscription now; None if it was just given up."""
+    posts_subscription: bool = True
+    """False: brokers filter by the subscription in the group's heartbeat."""
+    on_unregistered: Callable[[], None] = lambda: None
+    """A broker does not know this member's subscription: it needs a heartbeat."""
+    rates: Rates = field(default_factory=lambda: Rates(now_ms()))
     is_full: Callable[[], bool] = lambda: False
     """Pauses every queue."""
     commits_on_pull: bool = True
     is_suspended: bool = False
+    is_stopping: bool = False
     paused: frozenset[QueueId] = frozenset()
     """Queues that are not pulled from."""
     delays: Counter[FlowLimit] = field(default_factory=Counter)
@@ -124,20 +140,23 @@ class QueuePuller(NoPulls):
     def _step(self, owned: OwnedQueue) -> None:
         control, time_ms = owned.control, now_ms()
         wanted = self.subscription_of(owned.queue.topic)
-        if wanted is not None and wanted != owned.subscription:
-            owned.subscription, owned.tags = wanted, tags_of(wanted)
+        if wanted is not None and wanted != (owned.subscription, owned.version):
+            owned.subscription, owned.version = wanted
+            owned.tags = tags_of(owned.subscription)
         with owned.lock:
             step = control.step(
                 owned.process,
                 time_ms,
-                is_suspended=self.is_suspended or owned.queue in self.paused,
+                is_suspended=self.is_suspended or self.is_stopping or owned.queue in self.paused,
                 is_wanted=wanted is not None,
                 is_full=self.is_full(),
             )
             exceeded = control.exceeded
         if step is Step.PULL:
+            owned.logged = None
             self._pull(owned, time_ms)
         elif step is Step.REREAD:
+            owned.logged = None
             self.io.send(
                 GetCommittedOffset(self.settings.group, owned.queue),
                 broker=owned.queue.broker,
@@ -147,8 +166,21 @@ class QueuePuller(NoPulls):
         elif step is Step.FLOW and exceeded is not None:
             self._count_delay(owned, exceeded)
             self._step_later(owned)
+        elif step in _LOGGED:
+            self._log_step(owned, step)
+            self._step_later(owned)
         elif step is Step.WAIT and not control.is_pulling:
             self._step_later(owned)
+
+    def _log_step(self, owned: OwnedQueue, step: Step) -> None:
+        """Log why a queue is not pulled from, once until it is pulled from again."""
+        if step is owned.logged or self.is_stopping:
+            return
+        owned.logged = step
+        level, text = _LOGGED[step]
+        if step is Step.SUSPENDED and not self.is_suspended:
+            level = logging.DEBUG
+        _LOG.log(level, "group=%s %s: %s", self.settings.group, owned.queue, text)
 
     def _count_delay(self, owned: OwnedQueue, exceeded: FlowLimit) -> None:
         """Count a delay by a limit, and log the first of every thousand of its kind."""
@@ -199,6 +231,8 @@ class QueuePuller(NoPulls):
             start=process.next_begin,
             count_max=owned.control.room(process, settings.pull_batch_size),
             subscription=owned.subscription,
+            subscription_version=owned.version,
+            uses_registered_subscription=not self.posts_subscription,
             commit=done if done > 0 and is_at_master else None,
             suspend_ms=settings.suspend_ms if is_at_master else None,
         )
@@ -219,11 +253,16 @@ class QueuePuller(NoPulls):
             self._on_error(owned, result, time_ms)
             return
         assert isinstance(result, PullReply)
-        self.counts.pulls += 1
-        self.counts.round_trip_ms += time_ms - sent_ms
         process.last_pull_ms = time_ms
         owned.is_replica_suggested = result.suggested_broker_id != MASTER_ID
-        control.on_reply(time_ms)
+        control.on_reply()
+        if not self.posts_subscription:
+            wanted = self.subscription_of(owned.queue.topic)
+            if wanted is None or wanted.version != owned.version:
+                # The broker may have filtered by the newer subscription, which this pull's tags
+                # would filter once more: its messages are pulled again.
+                self._step(owned)
+                return
         if result.status is PullStatus.OFFSET_ILLEGAL:
             self._on_illegal_offset(owned, start, result)
             return
@@ -237,6 +276,7 @@ class QueuePuller(NoPulls):
             except RocketMQError as error:
                 self._on_error(owned, error, time_ms)
                 return
+            self._on_found(owned, len(messages), sent_ms)
         elif result.next_begin <= start:
             control.on_empty_reply(time_ms, time_ms - sent_ms)
         elif result.remark == LOST_REMARK:
@@ -260,9 +300,17 @@ class QueuePuller(NoPulls):
         with owned.lock:
             process.add(messages, next_begin)
         if messages:
-            self.counts.messages += len(messages)
             self.on_messages(owned, messages)
         self._step(owned)
+
+    def _on_found(self, owned: OwnedQueue, count: int, sent_ms: int) -> None:
+        time_ms = now_ms()
+        counts = self.rates.of(owned.queue.topic)
+        counts.pulls += 1
+        counts.pull_ms += time_ms - sent_ms
+        counts.pulled += count
+        if count:
+            owned.control.on_found(time_ms)
 
     def _on_illegal_offset(self, owned: OwnedQueue, start: int, reply: PullReply) -> None:
         process = owned.process
@@ -289,16 +337,33 @@ class QueuePuller(NoPulls):
 
     def _on_error(self, owned: OwnedQueue, error: RocketMQError, time_ms: int) -> None:
         owned.control.on_error(error, time_ms)
-        _LOG.warning("%s: a pull failed: %s", owned.queue, error)
+        # As in RocketMQ: a group that never fails has no retry topic, and that is no trouble.
+        level = logging.DEBUG if owned.queue.topic.startswith(RETRY_PREFIX) else logging.WARNING
+        _LOG.log(level, "group=%s %s: a pull failed: %s", self.settings.group, owned.queue, error)
+        if isinstance(error, BrokerError) and error.code in _UNREGISTERED:
+            self.on_unregistered()
         self._step_later(owned)
 
     def _on_committed_offset(self, owned: OwnedQueue, result: Reply | RocketMQError) -> None:
         """Continue at the committed offset: the previous owner may have consumed more."""
-        offset: int | None = None
+        group, offset = self.settings.group, None
         if isinstance(result, OffsetReply):
             offset = result.value
         elif isinstance(result, ProgressNotFoundError):
             offset = owned.process.next_begin
+        else:
+            _LOG.error("group=%s %s: no committed offset: %s", group, owned.queue, result)
         with owned.lock:
+            before = owned.process.next_begin
             owned.control.on_reread(owned.process, offset, now_ms())
+        if offset is not None:
+            _LOG.info(
+                "group=%s %s: the first pull under the lock: next offset %d, committed offset %d",
+                group,
+                owned.queue,
+                before,
+                offset,
+            )
+        if offset is not None and offset < before:
+            _LOG.info("[NOTIFYME] %s: the next offset was larger than the committed", owned.queue)
         self._step(owned)

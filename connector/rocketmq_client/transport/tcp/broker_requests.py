@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -80,13 +80,14 @@ class BrokerRequests:
         *,
         timeout_ms: int,
         slow_ms: int | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> Call:
         """Start a request. Its call lands in `inbox` when it is done, perhaps at once.
 
-        See `ClientSession.start` for `slow_ms`.
+        See `ClientSession.start` for `slow_ms` and `fields`.
         """
         now_ms = self._clock.now_ms()
-        call = Call(broker, request, inbox, timeout_ms, now_ms + timeout_ms, slow_ms)
+        call = Call(broker, request, inbox, timeout_ms, now_ms + timeout_ms, slow_ms, fields)
         if broker is None:
             self._ask_name_server(call)
         elif self.directory.is_settled(broker, now_ms):
@@ -103,6 +104,14 @@ class BrokerRequests:
             self._tell_master(call)
         else:
             self._wait_for_lookup(broker, call)
+
+    def tell_slave(
+        self, broker: str, broker_id: int, request: Request[Reply], fields: Mapping[str, str] | None
+    ) -> None:
+        """Send a oneway request to a slave that the name server listed."""
+        address = self.directory.replica(broker, broker_id)
+        if address is not None:
+            self._exchange.tell(address, request, fields)
 
     def step(self, timeout_ms: int) -> None:
         """Send, wait until something happens, and put finished calls into their inboxes."""

@@ -8,6 +8,7 @@ import itertools
 import os
 import socket
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,6 +69,8 @@ class Call:
     timeout_ms: int
     deadline_ms: int
     slow_ms: int | None = None
+    fields: Mapping[str, str] | None = None
+    """Header fields that hooks add."""
     is_oneway: bool = False
     is_given_up: bool = False
     """True if the caller no longer wants the result."""
@@ -154,7 +157,11 @@ class Connection:
     def submit(self, call: Call, *, now_ms: int, timeout_ms: int) -> None:
         """Queue a call's request. Raises LocalProtocolError if it cannot be encoded."""
         opaque, parts = self._session.start(
-            call.request, now_ms=now_ms, timeout_ms=timeout_ms, slow_ms=call.slow_ms
+            call.request,
+            now_ms=now_ms,
+            timeout_ms=timeout_ms,
+            slow_ms=call.slow_ms,
+            fields=call.fields,
         )
         call.connection = self
         call.opaque = opaque
@@ -162,9 +169,9 @@ class Connection:
         self._calls[opaque] = call
         self._queue(parts)
 
-    def tell(self, request: Request[Reply]) -> None:
+    def tell(self, request: Request[Reply], fields: Mapping[str, str] | None = None) -> None:
         """Queue a oneway request. Raises LocalProtocolError if it cannot be encoded."""
-        self._queue(self._session.start_oneway(request))
+        self._queue(self._session.start_oneway(request, fields))
 
     @property
     def unsent_count(self) -> int:

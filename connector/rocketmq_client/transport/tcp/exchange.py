@@ -6,7 +6,7 @@ import contextlib
 import selectors
 import socket
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from rocketmq_client.settings import ConnectionSettings
@@ -95,11 +95,13 @@ class Exchange:
         self._done.clear()
         return done
 
-    def tell(self, address: str, request: Request[Reply]) -> None:
+    def tell(
+        self, address: str, request: Request[Reply], fields: Mapping[str, str] | None = None
+    ) -> None:
         """Queue a request that has no reply, if a connection can be had."""
         connection = self._connection(address)
         if not connection.is_dead:
-            connection.tell(request)
+            connection.tell(request, fields)
 
     @property
     def unsent_count(self) -> int:

@@ -15,7 +15,7 @@ from rocketmq_client.transport.tcp.connection import Call
 from rocketmq_client.transport.tcp.download import Download
 from rocketmq_client.transport.tcp.exchange import Exchange
 from rocketmq_wire.errors import DeadlineExceededError, RocketMQError
-from rocketmq_wire.model import OffsetRange
+from rocketmq_wire.model import MASTER_ID, OffsetRange
 from rocketmq_wire.remoting.session import Responder
 from rocketmq_wire.requests.contract import Reply, Request
 from rocketmq_wire.requests.groups import NotifyMembersChanged
@@ -68,6 +68,25 @@ class TcpTransport(Transport):
             self._requests.flush()
         return list(tickets)
 
+    def start(
+        self,
+        request: Request[Reply],
+        broker: str | None,
+        *,
+        timeout_ms: int,
+        fields: Mapping[str, str] | None = None,
+    ) -> int:
+        """As `submit`, with header fields to add."""
+        self._check_process()
+        self._ticket += 1
+        with self._clock.inside():
+            call = self._requests.ask(
+                broker, request, self._inbox, timeout_ms=timeout_ms, fields=fields
+            )
+            self._tickets[call] = self._ticket
+            self._requests.flush()
+        return self._ticket
+
     def completed(self, *, timeout_ms: int) -> list[tuple[int, Reply | RocketMQError]]:
         self._check_process()
         with self._clock.inside():
@@ -108,12 +127,22 @@ class TcpTransport(Transport):
 
     # --- for clients that brokers know --------------------------------------------------------
 
-    def tell(self, broker: str, request: Request[Reply]) -> None:
-        """Send a request that has no reply, and whose fate stays unknown, to a master."""
+    def tell(
+        self,
+        broker: str,
+        request: Request[Reply],
+        *,
+        broker_id: int = MASTER_ID,
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send a request that has no reply, and whose fate stays unknown."""
         self._check_process()
         with self._clock.inside():
             timeout_ms = self._settings.request_timeout_ms
-            self._requests.tell(broker, request, timeout_ms=timeout_ms)
+            if broker_id == MASTER_ID:
+                self._requests.tell(broker, request, timeout_ms=timeout_ms)
+            else:
+                self._requests.tell_slave(broker, broker_id, request, fields)
 
     def take_notices(self) -> list[NotifyMembersChanged]:
         """The notices of brokers; `completed` returns when there is one."""

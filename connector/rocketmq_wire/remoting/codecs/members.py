@@ -59,7 +59,7 @@ _RATES: Final = body.Object(
     body.number("consumeRT", "consume_ms"),
     body.number("consumeOKTPS", "succeeded"),
     body.number("consumeFailedTPS", "failed"),
-    constant("consumeFailedMsgs", 0),
+    body.integer("consumeFailedMsgs", "failed_in_hour", 0),
 )
 _RUNNING_INFO: Final = body.members(
     body.by_queue("mqTable", "queues", _QUEUE_INFO),

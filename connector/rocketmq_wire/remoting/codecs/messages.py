@@ -65,7 +65,7 @@ def _encode_pull(request: messages.PullMessages) -> Encoded:
     if not request.uses_registered_subscription:
         sys_flag |= _PULL_SUBSCRIPTION
         fields["subscription"] = request.subscription.expression
-        fields["expressionType"] = request.subscription.kind
+    fields["expressionType"] = request.subscription.kind
     fields["sysFlag"] = str(sys_flag)
     if request.bytes_max is not None:
         fields["maxMsgBytes"] = str(request.bytes_max)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,8 +11,10 @@ from rocketmq_client.consumer.common.io_thread import IoThread
 from rocketmq_client.errors import TooManyRequestsError
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import ConnectionLostError, DeadlineExceededError, RocketMQError
-from rocketmq_wire.model import QueueId
+from rocketmq_wire.model import Buffer, QueueId
+from rocketmq_wire.remoting.headers import Header
 from rocketmq_wire.requests.contract import Reply, Request
+from rocketmq_wire.requests.messages import PullMessages, PullReply
 from rocketmq_wire.requests.offsets import GetMaxOffset, OffsetReply
 from support.scripted_broker import ScriptedBroker
 from support.simulated_queue import SimulatedQueue
@@ -113,3 +115,36 @@ def test_hooks_see_every_request_and_its_result(
         ("before", "GetMaxOffset at broker-a"),
         ("after", "OffsetReply"),
     ]
+
+
+class Tracing:
+    """A hook that adds a header field."""
+
+    def before(self, broker: str | None, request: Request[Reply]) -> dict[str, str]:
+        del request
+        return {"traceId": str(broker)}
+
+    def after(self, *_: object) -> None:
+        pass
+
+
+def test_hooks_may_add_header_fields(broker: ScriptedBroker) -> None:
+    headers: list[Header] = []
+
+    def check(header: Header, _: Buffer) -> Callable[[Request[Reply]], None]:
+        headers.append(header)
+        return lambda _: None
+
+    broker.check = check
+    io, answers = io_thread_to(broker), Answers()
+    io.hooks = (Tracing(),)
+    try:
+        ask(io, answers)
+        assert answers.get(timeout=30) == OffsetReply(7)
+        pull = PullMessages("g", QUEUE, 0, 1)
+        io.submit(pull, broker="broker-a", timeout_ms=30_000, on_done=answers.put)
+        assert isinstance(answers.get(timeout=30), PullReply)
+    finally:
+        io.stop()
+    traced = [one.ext_fields["traceId"] for one in headers if "traceId" in one.ext_fields]
+    assert traced == ["broker-a", "broker-a"], "not the look-up that found the broker"

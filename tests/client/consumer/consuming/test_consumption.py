@@ -179,7 +179,7 @@ def test_in_broadcasting_failures_are_dropped(io: FakeIo, pool: HandPool) -> Non
     owned = owned_queue(3)
     consumption.consume(owned, owned.process.first(3))
     assert owned.process.consumed_offset == 3
-    assert consumption.counts.failed == 3
+    assert consumption.calls.counts.failed == 3
     assert io.asked == []
 
 
@@ -212,7 +212,7 @@ def test_a_listener_that_empties_its_list_consumes_its_messages(io: FakeIo, pool
     consumption.calls.listener = empty
     owned = owned_queue(3)
     consumption.consume(owned, owned.process.first(3))
-    assert (owned.process.consumed_offset, consumption.counts.succeeded) == (3, 3)
+    assert (owned.process.consumed_offset, consumption.calls.counts.succeeded) == (3, 3)
 
 
 def test_an_orderly_listener_that_empties_its_list_consumes_its_messages(
@@ -240,7 +240,7 @@ def test_messages_of_a_lost_queue_are_neither_consumed_nor_sent_back(
     owned.process.drop()
     consumption.consume(owned, messages)
     assert (owned.process.count, io.asked) == (2, [])
-    assert consumption.counts.failed == 0
+    assert consumption.calls.counts.failed == 0
 
 
 def test_a_listener_that_is_too_slow_has_its_messages_sent_back_with_level_3(
@@ -262,7 +262,7 @@ def test_a_listener_that_is_too_slow_has_its_messages_sent_back_with_level_3(
     (sent,) = io.asked_of(SendBack)
     assert (sent.delay_level, sent.attempts_max) == (3, 16)
     assert owned.process.consumed_offset == 1
-    assert consumption.counts.succeeded == 0, "its later result is ignored"
+    assert consumption.calls.counts.succeeded == 0, "its later result is ignored"
 
 
 def test_shutdown_stops_an_orderly_queue_between_two_batches(io: FakeIo, pool: HandPool) -> None:

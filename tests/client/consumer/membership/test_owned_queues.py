@@ -8,7 +8,7 @@ import pytest
 
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings, FlowLimits
 from rocketmq_client.consumer.membership.owned_queues import OwnedQueues
-from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
+from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller, Subscribed
 from rocketmq_wire.errors import BrokerError, DeadlineExceededError, RocketMQError, broker_error
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply, Request
@@ -40,7 +40,7 @@ class Member:
             is_orderly=is_orderly,
             on_messages=lambda *_: None,
             on_illegal=lambda owned, offset: self.owned_queues.correct(owned, offset),
-            subscription_of=TOPICS.get,
+            subscription_of=lambda topic: Subscribed(TOPICS[topic], 1),
         )
         self.owned_queues = OwnedQueues(
             self.instance.as_instance(), settings, puller, is_orderly=is_orderly

@@ -109,15 +109,15 @@ def test_the_queues_of_a_topic_share_its_limits() -> None:
 def test_one_pull_is_under_way_at_a_time() -> None:
     control, queue = PullControl(FlowLimits()), ProcessQueue(0)
     assert [step(control, queue, 0), step(control, queue, 0)] == [Step.PULL, Step.WAIT]
-    control.on_reply(5)
+    control.on_reply()
     assert step(control, queue, 5) is Step.PULL
 
 
 @pytest.mark.parametrize(
     ("limits", "exceeded"),
     [
-        (FlowLimits(count_max=2), FlowLimit.QUEUE),
-        (FlowLimits(size_max=2), FlowLimit.QUEUE),
+        (FlowLimits(count_max=1), FlowLimit.QUEUE),
+        (FlowLimits(size_max=1), FlowLimit.QUEUE),
         (FlowLimits(span_max=99), FlowLimit.SPAN),
     ],
 )
@@ -131,6 +131,13 @@ def test_over_a_limit_the_queue_pauses_50_ms(limits: FlowLimits, exceeded: FlowL
     assert step(control, queue, 1_050) is Step.PULL
 
 
+def test_at_a_limit_the_queue_is_still_pulled_from() -> None:
+    queue = ProcessQueue(0)
+    queue.add([received(0), received(100)], 101)
+    limits = FlowLimits(count_max=2, size_max=2, span_max=100)
+    assert step(PullControl(limits), queue, 0) is Step.PULL
+
+
 def test_in_orderly_consumption_the_span_does_not_count() -> None:
     queue = ProcessQueue(0)
     queue.add([received(0), received(10_000)], 10_001)
@@ -139,9 +146,9 @@ def test_in_orderly_consumption_the_span_does_not_count() -> None:
 
 def test_consumption_ends_the_pause_once_half_is_consumed() -> None:
     control, queue = PullControl(FlowLimits(count_max=4)), ProcessQueue(0)
-    queue.add([received(offset) for offset in range(4)], 4)
+    queue.add([received(offset) for offset in range(5)], 5)
     assert step(control, queue, 0) is Step.FLOW
-    queue.remove(queue.first(1))
+    queue.remove(queue.first(2))
     assert not control.on_consumed(queue)
     queue.remove(queue.first(1))
     assert control.on_consumed(queue)
@@ -158,13 +165,13 @@ def test_never_fewer_than_a_small_pulls_worth_is_asked_for() -> None:
 
 def test_a_suspended_queue_is_checked_every_second() -> None:
     control, queue = PullControl(FlowLimits()), ProcessQueue(0)
-    assert control.step(queue, 0, is_suspended=True) is Step.WAIT
+    assert control.step(queue, 0, is_suspended=True) is Step.SUSPENDED
     assert control.not_before_ms == 1_000
 
 
 def test_a_queue_whose_topic_is_not_subscribed_to_rests_3_s() -> None:
     control, queue = PullControl(FlowLimits()), ProcessQueue(0)
-    assert control.step(queue, 0, is_suspended=False, is_wanted=False) is Step.WAIT
+    assert control.step(queue, 0, is_suspended=False, is_wanted=False) is Step.UNWANTED
     assert control.not_before_ms == 3_000
 
 
@@ -184,13 +191,13 @@ def test_errors_rest_3_s_and_the_brokers_flow_control_20_ms() -> None:
 
 def test_orderly_pulls_wait_for_the_lock_and_then_read_the_committed_offset() -> None:
     control, queue = PullControl(FlowLimits(span_max=None), is_orderly=True), ProcessQueue(5)
-    assert step(control, queue, 0) is Step.WAIT
+    assert step(control, queue, 0) is Step.UNLOCKED
     assert control.not_before_ms == 3_000
     queue.is_locked, queue.lock_ms = True, 3_000
     assert step(control, queue, 3_000) is Step.REREAD
     control.on_reread(queue, 42, 3_001)
     assert (step(control, queue, 3_001), queue.next_begin) == (Step.PULL, 42)
-    control.on_reply(3_002)
+    control.on_reply()
     assert step(control, queue, 3_002) is Step.PULL
 
 
@@ -199,7 +206,7 @@ def test_a_lost_lock_makes_the_queue_read_the_committed_offset() -> None:
     queue.is_locked = True
     step(control, queue, 0)
     control.on_reread(queue, 5, 0)
-    assert step(control, queue, 40_000) is Step.WAIT
+    assert step(control, queue, 40_000) is Step.UNLOCKED
     queue.lock_ms = 43_000
     assert step(control, queue, 43_000) is Step.REREAD
 
@@ -213,10 +220,13 @@ def test_a_failed_read_of_the_committed_offset_is_repeated_after_3_s() -> None:
     assert step(control, queue, 3_000) is Step.REREAD
 
 
-def test_a_pull_interval_rests_after_each_answer() -> None:
+def test_a_pull_interval_rests_behind_found_messages_only() -> None:
     control, queue = PullControl(FlowLimits(), interval_ms=200), ProcessQueue(0)
     step(control, queue, 0)
-    control.on_reply(10)
+    control.on_reply()
+    assert step(control, queue, 1) is Step.PULL
+    control.on_reply()
+    control.on_found(10)
     assert step(control, queue, 209) is Step.WAIT
     assert step(control, queue, 210) is Step.PULL
 

@@ -7,13 +7,16 @@ from typing import cast
 
 import pytest
 
-from rocketmq_client.consumer.common.io_thread import IoThread
+from rocketmq_client.consumer.common.io_thread import IoThread, now_ms
 from rocketmq_client.consumer.common.messages import ReceivedMessage
 from rocketmq_client.consumer.common.settings import ConsumerSettings, FlowLimits
 from rocketmq_client.consumer.pulling.process_queue import FlowLimit
-from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller
+from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller, Subscribed
+from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.remoting.codec import encode_request
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.offsets import OffsetReply
 from support.group_fakes import FakeIo
 from support.received_messages import received
 from support.records import make_records
@@ -35,8 +38,13 @@ class Pulls:
             is_orderly=False,
             on_messages=lambda _, messages: self.got.extend(messages),
             on_illegal=lambda _, offset: self.illegal.append(offset),
-            subscription_of=self.subscriptions.get,
+            subscription_of=self.subscribed,
         )
+
+    def subscribed(self, topic: str) -> Subscribed | None:
+        wanted = self.subscriptions.get(topic)
+        # Each expression of a test has its own version.
+        return Subscribed(wanted, ord(wanted.expression[-1])) if wanted is not None else None
 
     def begin(self, offset: int) -> OwnedQueue:
         owned = self.puller.own(QUEUE, offset, self.subscriptions["orders"])
@@ -149,12 +157,124 @@ def test_the_current_subscription_decides_the_next_pull(pulls: Pulls) -> None:
     assert len(pulls.io.timers) == 1, "it is checked again after three seconds"
 
 
-def test_pulls_and_their_round_trips_are_counted(pulls: Pulls) -> None:
+def found(count: int) -> PullReply:
+    return PullReply(PullStatus.FOUND, count, 0, count, make_records(count)[:1])
+
+
+def test_pulls_with_messages_are_counted_by_topic() -> None:
+    pulls = Pulls()
+    pulls.subscriptions["orders"] = Subscription()
     pulls.begin(0)
-    pulls.answer(nothing(5))
-    pulls.answer(nothing(6))
-    assert (pulls.puller.counts.pulls, pulls.puller.counts.messages) == (2, 0)
-    assert pulls.puller.counts.round_trip_ms >= 0
+    pulls.answer(found(3))
+    pulls.answer(nothing(9))
+    counts = pulls.puller.rates.of("orders")
+    assert (counts.pulls, counts.pulled) == (1, 3)
+
+
+@pytest.mark.parametrize("posts", [True, False])
+def test_a_pull_names_its_subscription_s_version_and_posts_it_if_wanted(posts: bool) -> None:
+    pulls = Pulls()
+    pulls.puller.posts_subscription = posts
+    pulls.begin(0)
+    assert pulls.pull.subscription_version == ord("A")
+    assert pulls.pull.uses_registered_subscription is not posts
+    fields = encode_request(pulls.pull).ext_fields
+    assert (fields["sysFlag"], fields.get("subscription")) == (
+        ("6", "TagA") if posts else ("2", None)
+    )
+    assert (fields["subVersion"], fields["expressionType"]) == ("65", "TAG")
+
+
+def test_a_reply_that_another_subscription_filtered_is_pulled_again(pulls: Pulls) -> None:
+    pulls.puller.posts_subscription = False
+    owned = pulls.begin(4)
+    pulls.subscriptions["orders"] = Subscription("TagB")
+    pulls.answer(nothing(9))
+    assert (pulls.pull.start, pulls.pull.subscription_version) == (4, ord("B"))
+    pulls.answer(nothing(9))
+    assert owned.process.consumed_offset == 9
+
+
+@pytest.mark.parametrize(("code", "count"), [(24, 1), (25, 1), (1, 0)])
+def test_a_broker_that_does_not_know_the_subscription_gets_a_heartbeat(
+    pulls: Pulls, code: int, count: int
+) -> None:
+    wanted: list[None] = []
+    pulls.puller.on_unregistered = lambda: wanted.append(None)
+    owned = pulls.begin(4)
+    pulls.io.sent.pop()[1](broker_error(code, "no"))
+    assert (len(wanted), owned.process.consumed_offset, pulls.io.sent) == (count, 4, [])
+
+
+@pytest.mark.parametrize(("topic", "level"), [("orders", "WARNING"), ("%RETRY%g", "DEBUG")])
+def test_failed_pulls_are_warned_of_except_those_of_retry_topics(
+    pulls: Pulls, caplog: pytest.LogCaptureFixture, topic: str, level: str
+) -> None:
+    caplog.set_level("DEBUG")
+    pulls.subscriptions[topic] = Subscription()
+    pulls.puller.start(pulls.puller.own(QueueId(topic, "a", 0), 0, Subscription()))
+    pulls.io.run()
+    pulls.io.sent.pop()[1](broker_error(17, "no topic"))
+    (record,) = caplog.records
+    assert (record.levelname, "a pull failed" in record.message) == (level, True)
+
+
+def test_waits_are_logged_once_until_the_queue_is_pulled_from(
+    pulls: Pulls, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    owned = pulls.puller.own(QUEUE, 0, Subscription())
+    owned.control.is_orderly, owned.control.is_first = True, False
+
+    def step(*, times: int = 3) -> list[str]:
+        caplog.clear()
+        for _ in range(times):
+            owned.control.not_before_ms = 0
+            pulls.puller.start(owned)
+            pulls.io.run()
+        return [f"{record.levelname} {record.message}" for record in caplog.records]
+
+    name = f"group=g {QUEUE}"
+    assert step() == [f"INFO {name}: it is not locked in the broker: pulling later"]
+    wanted = pulls.subscriptions.pop("orders")
+    assert step() == [f"WARNING {name}: its topic is not subscribed: pulling later"]
+    pulls.puller.is_suspended = True
+    assert step() == [f"WARNING {name}: the consumer is suspended: pulling later"]
+    pulls.puller.is_suspended, pulls.subscriptions["orders"] = False, wanted
+    owned.process.is_locked, owned.process.lock_ms = True, now_ms()
+    assert step(times=1) == []
+    assert owned.logged is None
+    owned.control.is_pulling, pulls.puller.paused = False, frozenset({QUEUE})
+    assert step() == [f"DEBUG {name}: the consumer is suspended: pulling later"]
+    owned.logged, pulls.puller.is_stopping = None, True
+    assert step() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "begin", "levels"),
+    [
+        (OffsetReply(12), 12, ["INFO"]),
+        (OffsetReply(7), 7, ["INFO", "INFO"]),
+        (broker_error(1, "no"), 10, ["ERROR"]),
+    ],
+)
+def test_the_first_pull_under_a_lock_logs_where_it_begins(
+    pulls: Pulls,
+    caplog: pytest.LogCaptureFixture,
+    answer: OffsetReply | BrokerError,
+    begin: int,
+    levels: list[str],
+) -> None:
+    caplog.set_level("INFO")
+    owned = pulls.puller.own(QUEUE, 10, pulls.subscriptions["orders"])
+    owned.control.is_orderly, owned.process.is_locked = True, True
+    owned.process.lock_ms = now_ms()
+    pulls.puller.start(owned)
+    pulls.io.run()
+    pulls.io.sent.pop()[1](answer)
+    assert [record.levelname for record in caplog.records] == levels
+    assert ("[NOTIFYME]" in caplog.text) is (len(levels) == 2)
+    assert owned.process.next_begin == begin
 
 
 def test_paused_queues_are_not_pulled_from(pulls: Pulls) -> None:
@@ -167,7 +287,7 @@ def test_paused_queues_are_not_pulled_from(pulls: Pulls) -> None:
 def test_the_first_of_every_thousand_delays_is_logged_by_consumer_and_kind(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    pulls = Pulls(limits=FlowLimits(count_max=3, span_max=50))
+    pulls = Pulls(limits=FlowLimits(count_max=2, span_max=50))
     full, spread = pulls.begin(0), pulls.begin(0)
     full.process.add([received(offset) for offset in range(5, 8)], 8)
     spread.process.add([received(0), received(60)], 61)
@@ -180,7 +300,7 @@ def test_the_first_of_every_thousand_delays_is_logged_by_consumer_and_kind(
     assert [line.rpartition("=")[2] for line in lines] == ["1", "1", "1001", "2001", "1001"]
     assert lines[0] == (
         f"group=g {QUEUE}: flow control by one queue's messages or bytes: minOffset=5 maxOffset=7 "
-        "count=3 size=3 bytes, limits: count=3 size=104857600 bytes span=50, nextOffset=8 "
+        "count=3 size=3 bytes, limits: count=2 size=104857600 bytes span=50, nextOffset=8 "
         "flowControlTimes=1"
     )
     assert "one queue's span of offsets: minOffset=0 maxOffset=60 count=2" in lines[1]
@@ -188,7 +308,7 @@ def test_the_first_of_every_thousand_delays_is_logged_by_consumer_and_kind(
 
 
 def test_a_queue_consumed_while_its_delay_is_counted_is_pulled_from_later() -> None:
-    pulls = Pulls(limits=FlowLimits(count_max=3))
+    pulls = Pulls(limits=FlowLimits(count_max=2))
     owned = pulls.begin(0)
     owned.process.add([received(offset) for offset in range(3)], 3)
     owned.control.is_pulling, owned.control.not_before_ms = False, 0
