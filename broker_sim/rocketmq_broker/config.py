@@ -89,6 +89,7 @@ class BrokerConfig:
     long_polling: bool = True
     suspend_ms_max: int = _between(60_000, 0, 3_600_000)
     pop_retry_topic_v2: bool = False
+    server_load_balancer: bool = True
 
     # Clients and limits.
     client_expiry_seconds: int = _between(120, 1, 86_400)

@@ -48,7 +48,12 @@ class Tables:
                 auto_create_queues=config.auto_create_topic_queues,
                 built_in=built_in_topics(identity.cluster_name, identity.broker_name),
             ),
-            Groups(load(GROUPS), save, auto_create=config.auto_create_group),
+            Groups(
+                load(GROUPS),
+                save,
+                auto_create=config.auto_create_group,
+                server_load_balancer=config.server_load_balancer,
+            ),
             Clients(expiry_ms=config.client_expiry_seconds * 1_000),
             CommittedOffsets(load(CONSUMER_OFFSETS)),
             ahead_ms,

@@ -21,6 +21,7 @@ from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.records.handles import ReceiptHandle
 from rocketmq_wire.requests.groups import ConsumeMode, PutGroup, SetConsumeMode
 from rocketmq_wire.requests.pop import PopMessages
 from support.consuming import Collector, Topic, settings_of, until
@@ -165,7 +166,14 @@ def test_a_push_consumer_pops_in_the_brokers_mode(cluster: Cluster, topic: Topic
         listener.wait(200)
         assert [queue.index for queue in consumer.popped_queues] == [-1]
         assert not [queue for queue in consumer.queues if queue.topic == topic.name]
+        rates = consumer.running_info().rates[topic.name]
+        assert min(rates.pulled, rates.succeeded) > 0
     assert Counter(listener.bodies) == Counter(bodies)
+    handles = [ReceiptHandle.parse(one.properties["POP_CK"]) for one in listener.messages]
+    assert [one.offset for one in handles] == [one.queue_offset for one in listener.messages]
+    assert {one.properties["1ST_POP_TIME"] for one in listener.messages} == {
+        str(one.pop_ms) for one in handles
+    }
     until(lambda: sum(at or 0 for at in topic.committed(f"g-{topic.name}").values()) == 200)
 
 

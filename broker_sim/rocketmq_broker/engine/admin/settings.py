@@ -31,6 +31,7 @@ _CHANGEABLE: Final = {
     "longPollingEnable": _FLAG,
     "maxTransferBytesOnMessageInMemory": _SIZE_MAX,
     "maxTransferCountOnMessageInMemory": _COUNT_MAX,
+    "serverLoadBalancerEnable": _FLAG,
 }
 """The settings that a running broker can change: flags, and numbers up to a maximum."""
 
@@ -90,6 +91,7 @@ class Settings:
             "autoCreateTopicEnable": self._topics.auto_create,
             "enablePropertyFilter": limits.allows_sql,
             "longPollingEnable": limits.suspend_ms_max > 0,
+            "serverLoadBalancerEnable": self._groups.server_load_balancer,
             "slaveReadEnable": False,
             "transientStorePoolEnable": False,
             "useServerSideResetOffset": True,
@@ -146,3 +148,5 @@ class Settings:
             self._topics.auto_create = bool(value)
         elif name == "autoCreateSubscriptionGroup":
             self._groups.auto_create = bool(value)
+        elif name == "serverLoadBalancerEnable":
+            self._groups.server_load_balancer = bool(value)

@@ -58,9 +58,18 @@ def _changed_attributes(known: Mapping[str, str], changes: Mapping[str, str]) ->
 class Groups:
     """Every group by name. A change takes effect once it is saved."""
 
-    def __init__(self, stored: Mapping[str, Any], save: Save, *, auto_create: bool) -> None:
+    def __init__(
+        self,
+        stored: Mapping[str, Any],
+        save: Save,
+        *,
+        auto_create: bool,
+        server_load_balancer: bool = True,
+    ) -> None:
         self._save = save
         self.auto_create = auto_create
+        self.server_load_balancer = server_load_balancer
+        """False: a member that asks for its queues gets all of them."""
         self._table: dict[str, dict[str, Any]] = dict(stored.get("subscriptionGroupTable") or {})
         self._version = int((stored.get("dataVersion") or {}).get("counter", 0))
 

@@ -5,6 +5,7 @@ RocketMQ's own file `messageRequestMode.json` holds the modes; a change takes ef
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from rocketmq_wire.requests.groups import (
 )
 from rocketmq_wire.requests.pop import ANY_QUEUE
 
+_LOG = logging.getLogger(__name__)
 FILE_NAME: Final = "messageRequestMode.json"
 _TABLE: Final = "messageRequestModeMap"
 
@@ -61,24 +63,36 @@ class Assignments:
         mode = ConsumeMode.POP if entry.get("mode") == "POP" else ConsumeMode.PULL
         config = self._tables.topics.get(request.topic)
         if config is None or not config.permission & PERMISSION_READ:
+            if not request.topic.startswith(RETRY_PREFIX):
+                _warn(request, "the topic is missing or not readable")
             return AssignmentReply(None)
         queues = [
             QueueId(request.topic, self._tables.identity.broker_name, index)
             for index in range(config.read_queue_count)
         ]
-        if request.message_model == "BROADCASTING":
+        is_balanced = self._tables.groups.server_load_balancer
+        if request.message_model == "BROADCASTING" or not is_balanced:
             return _reply(mode, queues)
         members = self._tables.clients.consumer_ids(request.group)
         allocate = _STRATEGIES.get(request.strategy)
         if not members or allocate is None:
+            unknown = f"the strategy {request.strategy!r} is unknown"
+            _warn(request, unknown if members else "the group has no member")
             return AssignmentReply(None)
-        if request.client_id not in members:
+        shared = int(entry.get("popShareQueueNum") or 0)
+        is_for_all = mode is ConsumeMode.POP and share_for_all(len(members), shared)
+        if request.client_id not in members and not is_for_all:
+            _warn(request, "its heartbeat has not come")
             return AssignmentReply(())
-        index = members.index(request.client_id)
+        index = members.index(request.client_id) if request.client_id in members else 0
         if mode is ConsumeMode.PULL:
             return _reply(mode, allocate(queues, index, len(members)))
-        shared = int(entry.get("popShareQueueNum") or 0)
         return _reply(mode, share_queues(queues, index, len(members), shared, allocate))
+
+
+def share_for_all(member_count: int, shared: int) -> bool:
+    """Whether every member pops every queue."""
+    return shared <= 0 or shared >= member_count - 1
 
 
 def share_queues(
@@ -88,7 +102,7 @@ def share_queues(
 
     If that covers all members, each may pop any queue of each broker.
     """
-    if shared <= 0 or shared >= member_count - 1:
+    if share_for_all(member_count, shared):
         return [QueueId(queue.topic, queue.broker, ANY_QUEUE) for queue in queues]
     if member_count > len(queues):
         return [queues[index % len(queues)]] if queues else []
@@ -114,6 +128,16 @@ _STRATEGIES: Final[dict[str, Allocate]] = {
     "AVG": allocate_averagely,
     "AVG_BY_CIRCLE": allocate_by_circle,
 }
+
+
+def _warn(request: QueryAssignment, reason: str) -> None:
+    _LOG.warning(
+        "topic=%s group=%s client=%s: no queues assigned: %s",
+        request.topic,
+        request.group,
+        request.client_id,
+        reason[:200],
+    )
 
 
 def _reply(mode: ConsumeMode, queues: Sequence[QueueId]) -> AssignmentReply:

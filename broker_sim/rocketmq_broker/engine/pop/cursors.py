@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.pop.in_flight import GroupQueue, InFlightPops
 from rocketmq_broker.engine.pop.orderly import ORDERS_FILE, OrderlyPops
@@ -13,6 +15,8 @@ from rocketmq_wire.errors import broker_error
 from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, Bounds, QueueId, TopicConfig
 from rocketmq_wire.records.handles import RetryKind
 from rocketmq_wire.requests.pop import InitMode
+
+_LOG = logging.getLogger(__name__)
 
 
 class Cursors:
@@ -51,7 +55,17 @@ class Cursors:
         if not bounds.start <= start <= bounds.end:
             # The messages expired, or the topic was recreated: its pops must not move the offset.
             self.in_flight.forget_chain(queue)
-            start = bounds.start if start < bounds.start else bounds.end
+            before, start = start, bounds.start if start < bounds.start else bounds.end
+            _LOG.warning(
+                "topic=%s queue=%d group=%s: pops continue at %d: the queue has [%d,%d) and not %d",
+                queue.topic,
+                queue.queue_index,
+                queue.group,
+                start,
+                bounds.start,
+                bounds.end,
+                before,
+            )
             self.commit(queue, start)
         return start, bounds.end
 

@@ -259,8 +259,10 @@ class Popping:
             # With new names, every second pop drains the old retry topic.
             kind = RetryKind.V1
         retries = self._tables.topics.get(kind.topic_of(topic, group))
-        for index in range(retries.read_queue_count if retries is not None else 0):
-            yield GroupQueue(kind.topic_of(topic, group), group, index), kind
+        count = retries.read_queue_count if retries is not None else 0
+        first = pop_count // RETRY_TURN
+        for index in range(first, first + count):
+            yield GroupQueue(kind.topic_of(topic, group), group, index % count), kind
 
     def _pop_queue(self, pop: _Pop, queue: GroupQueue, kind: RetryKind) -> None:
         """Read a queue; if it is damaged, log it once and pop the other queues.
@@ -280,6 +282,7 @@ class Popping:
         request = pop.request
         start, end = self._cursors.begin(queue, request.init_mode)
         if request.is_orderly and self._orderly.is_blocked(queue, request.attempt_id, pop.now_ms):
+            pop.rest_count += max(end - start, 0)
             return
         key = CheckpointKey(*queue, start, pop.now_ms, self._broker_name)
         is_closed = not request.is_orderly and (

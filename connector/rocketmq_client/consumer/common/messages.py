@@ -15,7 +15,7 @@ from rocketmq_client.consumer.common.settings import unwrapped
 from rocketmq_wire.errors import CorruptRecordError, InflateError, RemoteProtocolError
 from rocketmq_wire.filters.tags import TagExpression
 from rocketmq_wire.model import RETRY_PREFIX, Buffer, Host, QueueId, Subscription
-from rocketmq_wire.records.handles import ReceiptHandle
+from rocketmq_wire.records.handles import FIRST_POP_TIME, RECEIPT, ReceiptHandle
 from rocketmq_wire.records.message_id import offset_message_id
 from rocketmq_wire.records.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
 from rocketmq_wire.records.record import FLAG_COMPRESSED, MAGIC_V1, body_crc, decode_record
@@ -75,6 +75,8 @@ class ReceivedMessage:
     """When the listener was called; 0 before."""
     is_packed: bool = False
     """True while the body is still compressed: `unpack` decompresses it."""
+    handle: ReceiptHandle | None = None
+    """The handle that acknowledges a popped message; also among the properties, as `POP_CK`."""
     _properties: dict[str, str] | None = field(default=None, init=False)
 
     @property
@@ -84,6 +86,9 @@ class ReceivedMessage:
             self._properties = decode_properties(self.raw_properties)
             if self.consume_start_ms:
                 self._properties[CONSUME_START_TIME] = str(self.consume_start_ms)
+            if self.handle is not None:
+                self._properties[RECEIPT] = self.handle.text()
+                self._properties.setdefault(FIRST_POP_TIME, str(self.handle.pop_ms))
         return self._properties
 
     @property
@@ -296,6 +301,7 @@ def popped_messages(
         if count:
             # For an ordered group the broker counts attempts and does not store the message again.
             message.reconsume_times = count
+        message.handle = handle
         popped = Popped(message, topic, handle)
         (unwanted if tags and message.tags not in tags else wanted).append(popped)
     return wanted, unwanted

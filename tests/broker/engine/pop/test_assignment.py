@@ -10,6 +10,7 @@ from rocketmq_broker.engine.pop.assignment import (
     share_queues,
 )
 from rocketmq_wire.model import ConsumerInfo, TopicConfig
+from rocketmq_wire.requests.brokers import ChangeBrokerSettings
 from rocketmq_wire.requests.groups import ConsumeMode, Heartbeat, QueryAssignment, SetConsumeMode
 from rocketmq_wire.requests.pop import ANY_QUEUE
 from rocketmq_wire.requests.topics import CreateTopic
@@ -90,3 +91,42 @@ class TestSharedQueues:
         ]
         broker.ask(SetConsumeMode(GROUP, TOPIC, ConsumeMode.POP, 3))
         assert [assigned(number) for number in range(4)] == [[ANY_QUEUE]] * 4
+
+
+class TestWithoutAnAssignment:
+    @pytest.fixture
+    def broker(self):
+        broker = EngineUnderTest()
+        broker.ask(CreateTopic(TopicConfig(TOPIC, 2, 2)))
+        info = ConsumerInfo(GROUP, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST")
+        for number in range(2):
+            broker.ask(Heartbeat(f"c@{number}", (), (info,)))
+        return broker
+
+    @pytest.mark.parametrize(
+        ("request_", "assignments", "reason"),
+        [
+            (QueryAssignment(GROUP, "absent", "c@0"), None, "the topic is missing"),
+            (QueryAssignment(GROUP, "%RETRY%absent", "c@0"), None, None),
+            (QueryAssignment("other", TOPIC, "c@0"), None, "the group has no member"),
+            (QueryAssignment(GROUP, TOPIC, "c@0", "BEST"), None, "'BEST' is unknown"),
+            (QueryAssignment(GROUP, TOPIC, "c@9"), (), "its heartbeat has not come"),
+        ],
+    )
+    def test_a_warning_says_why(self, broker, caplog, request_, assignments, reason):
+        assert broker.ask(request_).assignments == assignments
+        assert [reason in line for line in caplog.messages] == ([] if reason is None else [True])
+
+    def test_a_stranger_pops_where_all_members_pop_all_queues(self, broker):
+        broker.ask(SetConsumeMode(GROUP, TOPIC, ConsumeMode.POP, 0))
+        (one,) = broker.ask(QueryAssignment(GROUP, TOPIC, "c@9")).assignments
+        assert (one.mode, one.queue.index) == (ConsumeMode.POP, ANY_QUEUE)
+
+    def test_without_the_load_balancer_each_member_gets_all_queues(self, broker):
+        broker.ask(ChangeBrokerSettings({"serverLoadBalancerEnable": "false"}))
+        for name in ("c@0", "c@1", "c@9"):
+            found = broker.ask(QueryAssignment(GROUP, TOPIC, name)).assignments
+            assert [(one.mode, one.queue.index) for one in found] == [
+                (ConsumeMode.PULL, 0),
+                (ConsumeMode.PULL, 1),
+            ]

@@ -7,7 +7,7 @@ import pytest
 from rocketmq_broker.storage.disk.files import Files
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_wire.model import TopicConfig
-from rocketmq_wire.requests.offsets import GetCommittedOffset
+from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset
 from rocketmq_wire.requests.pop import InitMode
 from rocketmq_wire.requests.topics import CreateTopic
 from support.engines import EngineUnderTest, queue_of
@@ -78,6 +78,15 @@ class TestBeginnings:
         for group, init_mode in (("oldest", InitMode.MIN), ("newest", InitMode.MAX)):
             (popped,) = pop(broker, group=group, init_mode=init_mode)
             assert popped.body == b"new"
+
+    def test_a_committed_offset_out_of_bounds_is_corrected_and_logged(self, broker, caplog):
+        broker.engine.tables.groups.ensure("old")
+        broker.ask(CommitOffset("old", queue_of(TOPIC), 1))
+        start = broker.store.bounds(TOPIC, 0).start
+        assert pop(broker, group="old")[0].handle.start == start > 1
+        assert [f"group=old: pops continue at {start}" in line for line in caplog.messages] == [
+            True
+        ]
 
     def test_messages_that_expire_unpopped_are_behind_the_group(self, broker):
         (last,) = pop(broker, init_mode=InitMode.MAX)

@@ -11,7 +11,7 @@ from rocketmq_broker.engine.pop.pop import _offsets_in
 from rocketmq_broker.storage.disk.files import MemoryFiles
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import Host, QueueId, StoredMessage, Subscription, TopicConfig
-from rocketmq_wire.records.handles import ReceiptHandle
+from rocketmq_wire.records.handles import ReceiptHandle, RetryKind
 from rocketmq_wire.records.pop_checkpoints import REVIVE_GROUP
 from rocketmq_wire.requests.brokers import GetRuntimeInfo
 from rocketmq_wire.requests.groups import PutGroup
@@ -196,6 +196,27 @@ def test_a_reply_has_the_number_of_remaining_messages(broker: EngineUnderTest) -
     fill(broker, 5, queue=1)
     request = PopMessages(GROUP, QueueId(TOPIC, BROKER, -1), 4, 60_000)
     assert broker.ask(request).rest_count == 11
+
+
+def test_a_queue_that_an_orderly_pop_blocks_counts_among_the_remaining(
+    broker: EngineUnderTest,
+) -> None:
+    fill(broker, 10)
+    assert len(pop(broker, 2, is_orderly=True, queue=0)) == 2
+    request = PopMessages(GROUP, queue_of(TOPIC), 4, 60_000, is_orderly=True)
+    reply = broker.ask(request)
+    assert (reply.spans, reply.rest_count) == ((), 10)
+
+
+def test_pops_of_retry_queues_begin_with_the_next_one() -> None:
+    broker = EngineUnderTest()
+    retries = RetryKind.V1.topic_of(TOPIC, GROUP)
+    for name, count in ((TOPIC, 1), (retries, 4)):
+        broker.ask(CreateTopic(TopicConfig(name, count, count)))
+    for index in range(4):
+        broker.store_messages(queue_of(retries, index), *[b"x"] * 5)
+    first = [pop(broker, 1)[0].handle.queue_index for _ in range(20)]
+    assert {index: first.count(index) for index in range(4)} == dict.fromkeys(range(4), 5)
 
 
 def test_popped_messages_raise_the_counter_of_pulled_ones(broker: EngineUnderTest) -> None:
