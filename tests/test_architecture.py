@@ -60,7 +60,7 @@ ARROW = frozenset({"numpy", "pyarrow"})
 CLIENT_MAY = ARROW | {"rocketmq_wire", "rocketmq_arrow", "rocketmq_client"}
 SPARK_MAY = CLIENT_MAY | {"pyspark", "pyspark_rocketmq"}
 BROKER_MAY = ARROW | {"isal", "rocketmq_wire", "rocketmq_arrow", "rocketmq_broker"}
-PURE_WIRE = ("model", "errors", "filters", "plural", "suggest")
+PURE_WIRE = ("addresses", "model", "errors", "filters", "plural", "suggest")
 PURE_MAY = frozenset({f"rocketmq_wire.{name}" for name in PURE_WIRE}) | {
     *(f"pyspark_rocketmq.{name}" for name in PURE_SPARK_SIDE),
     "rocketmq_client.loss",

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rocketmq_client.settings import split_address
+from rocketmq_wire.addresses import split_address
 from rocketmq_wire.model import OffsetRange
 from rocketmq_wire.remoting.codec import encode_request
 from rocketmq_wire.remoting.frames import encode_frame_head

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import os
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from rocketmq_wire.model import QueueId
     from rocketmq_wire.signing import Credentials
 
-_NAME_SERVER_PORT = 9_876
 # Keys are not options: every user of a machine can read its command lines.
 ACCESS_KEY_VARIABLE = "ROCKETMQ_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "ROCKETMQ_SECRET_KEY"
@@ -62,7 +60,8 @@ def connection_settings(args: argparse.Namespace) -> ConnectionSettings:
 
     Raises UsageError if none of them names a cluster.
     """
-    from rocketmq_client.settings import ConnectionSettings, split_addresses
+    from rocketmq_client.settings import ConnectionSettings
+    from rocketmq_wire.addresses import NAME_SERVER_PORT, split_addresses
 
     apply_profile(args)
     if args.name_server and args.name_server.isdigit():
@@ -74,7 +73,7 @@ def connection_settings(args: argparse.Namespace) -> ConnectionSettings:
         credentials, tls = _credentials(args.credentials_file), _tls(args)
         if args.endpoints:
             return ConnectionSettings(endpoints=args.endpoints, credentials=credentials, tls=tls)
-        name_servers = split_addresses(";".join(map(_with_port, re.split("[;,]", text))))
+        name_servers = split_addresses(text, NAME_SERVER_PORT)
     except ValueError as error:
         raise UsageError(str(error)) from error
     if not name_servers:
@@ -180,10 +179,3 @@ def queue_numbers(queues: Sequence[QueueId]) -> str:
     for queue in queues:
         last[queue.broker] = max(queue.index, last.get(queue.broker, 0))
     return "it has " + ", ".join(f"0 to {index} at {name}" for name, index in sorted(last.items()))
-
-
-def _with_port(address: str) -> str:
-    """An address of a name server, whose port is 9876 if none is given."""
-    address = address.strip()
-    is_bare = address and ":" not in address.rpartition("]")[2] and address.count(":") != 1
-    return f"{address}:{_NAME_SERVER_PORT}" if is_bare else address

@@ -8,6 +8,7 @@ from typing import Final
 
 from rocketmq_client.retry import RetryPolicy
 from rocketmq_client.retry_schedules import REQUEST
+from rocketmq_wire.addresses import is_lookup, split_address, without_scheme
 from rocketmq_wire.signing import Credentials
 
 # Pulls and statistics name a group even if nothing is committed. It is never registered.
@@ -70,6 +71,7 @@ class ConnectionSettings:
     def __post_init__(self) -> None:
         if bool(self.name_servers) == bool(self.endpoints):
             raise ValueError("exactly one of name_servers and endpoints must be given")
+        object.__setattr__(self, "name_servers", tuple(map(without_scheme, self.name_servers)))
         for address in self.name_servers:
             if not is_lookup(address):
                 split_address(address)
@@ -93,28 +95,3 @@ class ConnectionSettings:
     def over_outage(self, preset: RetryPolicy) -> RetryPolicy:
         """A preset within `outage_ms`, with no pause above `retry_delay_ms_max`."""
         return preset.within(self.outage_ms, self.retry_delay_ms_max)
-
-
-def split_addresses(text: str) -> tuple[str, ...]:
-    """Split `host:port;host:port`. Raises ValueError."""
-    addresses = tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
-    for address in addresses:
-        if not is_lookup(address):
-            split_address(address)
-    return addresses
-
-
-def is_lookup(address: str) -> bool:
-    """Whether this is a web server that lists the name servers."""
-    return address.startswith(("http://", "https://"))
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Split `host:port`; an IPv6 host may stand in brackets. Raises ValueError."""
-    host, colon, port = address.rpartition(":")
-    host = host.strip("[]")
-    if not colon or not host or not port.isascii() or not port.isdigit():
-        raise ValueError(f"an address is host:port, got {address!r}")
-    if not 0 < int(port) < 65_536:
-        raise ValueError(f"no such port: {address!r}")
-    return host, int(port)

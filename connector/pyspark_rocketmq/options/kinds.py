@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from rocketmq_wire.addresses import NAME_SERVER_PORT, split_addresses
 from rocketmq_wire.errors import SqlSyntaxError
 from rocketmq_wire.filters.sql92 import parse_selector
 from rocketmq_wire.filters.tags import separator_problem
 from rocketmq_wire.model import GROUP_SIZE_MAX, NAME_PATTERN, NAME_SIZE_MAX
 
-_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:]+):(\d{1,5})")
-_HOST: Final = re.compile(r"[\w.-]+")
-_NAME_SERVER_PORT: Final = 9876
 _DURATION: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
 _DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _SIZE: Final = re.compile(r"(\d+)\s*(b|k|kb|m|mb|g|gb)?", re.IGNORECASE)
@@ -178,18 +176,11 @@ def _parse_names(text: str, separators: str = ",") -> tuple[str, ...]:
 
 def _parse_addresses(text: str) -> tuple[str, ...]:
     addresses = _parse_names(text, ",;")
-    if len(addresses) == 1 and re.fullmatch(r"https?://[^\s/]+(/\S*)?", addresses[0]):
-        return addresses
-    addresses = tuple(
-        f"{address}:{_NAME_SERVER_PORT}" if _HOST.fullmatch(address) else address
-        for address in addresses
-    )
-    for address in addresses:
-        match = _ADDRESS.fullmatch(address)
-        if match is None or not 0 < int(match.group(2)) < 65_536:
-            which = f", {address!r} is not" if len(addresses) > 1 else ""
-            raise ValueError(f"must be host:port{which}")
-    return addresses
+    try:
+        return split_addresses(";".join(addresses), NAME_SERVER_PORT)
+    except ValueError as error:
+        which = f": {error}" if len(addresses) > 1 else ""
+        raise ValueError(f"must be host:port{which}") from error
 
 
 def _parse_pattern(text: str) -> str:

@@ -81,12 +81,13 @@ CONNECTION_DEFINITIONS: Final = (
     _connect.option(
         "nameServer", kinds.ADDRESSES, (), aliases=("nameServers", "namesrvAddr", "nameserver.addr")
     ).with_help(
-        "Name servers of the cluster: RocketMQ's own TCP protocol. The port is 9876 unless given. "
-        "Or one http:// address of a web server that lists them, asked every two minutes."
+        "Name servers of the cluster: RocketMQ's own TCP protocol. The port is 9876 unless given, "
+        "and http:// in front is ignored, as by RocketMQ's Java clients. Or one URL with a path: a "
+        "web server that lists the name servers, asked every two minutes."
     ),
     _connect.option("endpoints", kinds.TEXT).with_help(
-        "Address of a gRPC service, instead of nameServer: the bundled broker's or, with "
-        "consumeMode=pop, a RocketMQ proxy's."
+        "Address of a gRPC service (or several: host:8081;host2:8081), instead of nameServer: the "
+        "bundled broker's or, with consumeMode=pop, a RocketMQ proxy's."
     ),
     _connect.option("addressMap", kinds.ADDRESS_MAP, ()).with_help(
         "Reachable addresses for the ones that brokers advertise (brokers behind NAT, containers)."

@@ -24,7 +24,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 from urllib.parse import quote
 
-from rocketmq_client.settings import ConnectionSettings, split_address, split_addresses
+from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.grpc.errors import OK, UNAVAILABLE, Metadata, error_of
 from rocketmq_client.transport.grpc.tls_relay import TlsRelay, greet_again
 from rocketmq_client.transport.tls.probe import (
@@ -34,6 +34,7 @@ from rocketmq_client.transport.tls.probe import (
     reason_of,
 )
 from rocketmq_client.transport.tls.socket import connect_tls
+from rocketmq_wire.addresses import split_address, split_addresses
 from rocketmq_wire.allocator import keep_freed_buffers
 from rocketmq_wire.errors import ConnectError, ForkedError, RocketMQError, WrongSettingsError
 from rocketmq_wire.signing import sign_call

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Final
 
-from rocketmq_client.settings import ConnectionSettings, split_address
+from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.grpc.connection import (
     SILENCE_MS_MAX,
     Call,
@@ -24,6 +24,7 @@ from rocketmq_client.transport.grpc.connection import (
     next_event,
 )
 from rocketmq_client.transport.grpc.errors import DEADLINE_EXCEEDED, UNAVAILABLE
+from rocketmq_wire.addresses import split_address
 from rocketmq_wire.errors import (
     ConnectionLostError,
     DeadlineExceededError,

@@ -17,9 +17,10 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-from rocketmq_client.settings import TlsSettings, split_address
+from rocketmq_client.settings import TlsSettings
 from rocketmq_client.transport.tls.probe import HTTP2_GREETING
 from rocketmq_client.transport.tls.socket import TlsSocket, connect_tls
+from rocketmq_wire.addresses import split_address
 from rocketmq_wire.errors import TlsError
 
 _BUFFER_SIZE: Final = 256 * 1024

@@ -16,7 +16,7 @@ import time
 from typing import Final
 from urllib.parse import urlsplit
 
-from rocketmq_client.settings import is_lookup, split_addresses
+from rocketmq_wire.addresses import is_lookup, split_addresses
 from rocketmq_wire.errors import ConnectError
 
 _LOG = logging.getLogger(__name__)

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rocketmq_client.settings import ConnectionSettings, split_address
+from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.buffers import BufferPool
 from rocketmq_client.transport.tls.probe import explain_hang_up, reason_of
 from rocketmq_client.transport.tls.socket import TlsSocket
+from rocketmq_wire.addresses import split_address
 from rocketmq_wire.errors import (
     ConnectError,
     ConnectionLostError,

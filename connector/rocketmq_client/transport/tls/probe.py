@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from rocketmq_client.settings import split_address
+from rocketmq_wire.addresses import split_address
 from rocketmq_wire.errors import TlsError, WrongPortError, WrongSettingsError
 
 _PROBE_SECONDS: Final = 0.5

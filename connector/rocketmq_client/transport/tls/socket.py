@@ -23,7 +23,8 @@ import ssl
 from collections.abc import Sequence
 from typing import Final
 
-from rocketmq_client.settings import TlsSettings, split_address
+from rocketmq_client.settings import TlsSettings
+from rocketmq_wire.addresses import split_address
 from rocketmq_wire.errors import TlsError
 
 _JOIN_SIZE_MAX: Final = 16 * 1024
