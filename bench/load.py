@@ -38,16 +38,19 @@ def load_topic(
     count: int,
     body_size: int,
     bodies: Bodies | None = None,
+    *,
+    spacing: int = 0,
 ) -> None:
     """Create a topic and send `count` messages, evenly over its queues.
 
+    The numbers of a queue begin at its index times `spacing`.
     Raises RuntimeError if not every message was acknowledged.
     """
     create_topic(settings, name)
     with Producer(settings, GROUP) as producer:
         queues = producer.queues(name)
         acknowledged = 0
-        for sent in producer.send_many(_batches(queues, count, body_size, bodies)):
+        for sent in producer.send_many(_batches(queues, count, body_size, bodies, spacing)):
             if isinstance(sent.result, RocketMQError):
                 raise sent.result
             acknowledged += sent.result.count
@@ -56,14 +59,19 @@ def load_topic(
 
 
 def _batches(
-    queues: tuple[QueueId, ...], count: int, body_size: int, bodies: Bodies | None = None
+    queues: tuple[QueueId, ...],
+    count: int,
+    body_size: int,
+    bodies: Bodies | None,
+    spacing: int,
 ) -> Iterator[SendRecords]:
     each, rest = divmod(count, len(queues))
     ends = [each + (index < rest) for index in range(len(queues))]
     for first in range(0, max(ends), BATCH):
         for queue, end in zip(queues, ends, strict=True):
             if first < end:
-                yield records_request(queue, first, min(BATCH, end - first), body_size, bodies)
+                number = queue.index * spacing + first
+                yield records_request(queue, number, min(BATCH, end - first), body_size, bodies)
 
 
 def records_request(

@@ -1,1 +1,1 @@
-"""Counts every message after reads through kills: none missing, none twice, all in order."""
+"""Queries that are killed and started again, and the count of their messages."""

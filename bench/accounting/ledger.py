@@ -1,8 +1,8 @@
 """What was sent and what was written, held against each other: pure.
 
-Every body names its queue and its number in that queue, given in sending order. A queue's numbers
-must come out once each and in order. A send whose answer never came may have been stored or not:
-such numbers are counted apart.
+Every body names its number in its queue, given in sending order. A queue's numbers must come out
+once each and in order. A send whose answer never came may have been stored or not, and after the
+sends that followed: such numbers are counted apart.
 """
 
 from __future__ import annotations
@@ -25,26 +25,20 @@ class Tally:
     duplicate: int = 0
     unexpected: int = 0
     out_of_order: int = 0
+    wrong: int = 0
+    """Rows whose body is not the one that was sent."""
     unknown: int = 0
     unknown_stored: int = 0
     examples: list[str] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
-        return not (self.missing or self.duplicate or self.unexpected or self.out_of_order)
+        return self.is_complete and not (self.duplicate or self.out_of_order)
 
-    def __str__(self) -> str:
-        text = (
-            f"{self.sent:,} acknowledged, {self.read:,} read: {self.missing:,} missing,"
-            f" {self.duplicate:,} duplicate, {self.out_of_order:,} out of order,"
-            f" {self.unexpected:,} unexpected"
-        )
-        if self.unknown:
-            text += (
-                f"; of {self.unknown:,} sends with an unknown outcome"
-                f" {self.unknown_stored:,} were stored"
-            )
-        return text
+    @property
+    def is_complete(self) -> bool:
+        """Whether every message was read as it was sent, at least once."""
+        return not (self.missing or self.unexpected or self.wrong)
 
 
 def account(
@@ -74,7 +68,8 @@ def _account_queue(
     twice = found[counts > 1]
     stored = np.intersect1d(unknown, found)
     unexpected = np.setdiff1d(found, np.concatenate([acknowledged, unknown]))
-    behind = np.flatnonzero(np.diff(read) < 0)
+    known = read[np.isin(read, acknowledged)]
+    behind = np.flatnonzero(np.diff(known) < 0)
     tally.sent += len(acknowledged)
     tally.read += len(read)
     tally.missing += len(missing)
@@ -87,7 +82,7 @@ def _account_queue(
         ("missing", missing),
         ("twice", twice),
         ("unexpected", unexpected),
-        ("out of order after", read[behind]),
+        ("out of order after", known[behind]),
     ):
         if len(numbers):
             tally.examples.append(f"queue {queue}: {what} {numbers[:5].tolist()}")

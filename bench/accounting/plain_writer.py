@@ -7,6 +7,7 @@ are the sink's own, and a batch is planned, written, committed and written down 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,14 +38,11 @@ def _attempted(plan: SinkPlan, write_id: WriteId, rows: pa.RecordBatch) -> Write
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("name-server", "topic", "delivery", "checkpoint", "begun"):
+    for name in ("options", "checkpoint", "begun"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--decision-topic")
     args = parser.parse_args()
-    names = {"nameServer": args.name_server, "topic": args.topic, "delivery": args.delivery}
-    if args.decision_topic:
-        names["decisionTopic"] = args.decision_topic
+    names = json.loads(args.options)
     options = write_options(names)
     plan = sink_plan(options, StructType([StructField("body", StringType())]))
     planned, finished = (Path(args.checkpoint) / name for name in ("offsets", "commits"))
@@ -58,7 +56,7 @@ def main() -> None:
         for task in range(_TASKS):
             numbers = range(batch * args.rows + task, (batch + 1) * args.rows, _TASKS)
             rows = pa.RecordBatch.from_arrays([pa.array(map(str, numbers))], names=["body"])
-            write_id = WriteId(args.topic, str(batch), task)
+            write_id = WriteId(names["topic"], str(batch), task)
             written.append(_attempted(plan, write_id, rows))
         commit_write(plan, [*written])
         (finished / str(batch)).touch()

@@ -30,28 +30,43 @@ class Sender:
     Nothing whose outcome is unknown is sent again: it may have been stored.
     """
 
-    def __init__(self, settings: ConnectionSettings, topic: str) -> None:
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        topic: str,
+        *,
+        first: int,
+        spacing: int,
+        pause_s: float,
+    ) -> None:
+        """Each queue's numbers begin at `first`; a body names its queue's index times `spacing`
+        plus the number. After each round the thread waits for `pause_s`.
+        """
         self.acknowledged: dict[int, list[Numbers]] = {}
         self.unknown: dict[int, list[Numbers]] = {}
         self.error: Exception | None = None
         self._settings = settings
         self._topic = topic
+        self._first = first
+        self._spacing = spacing
+        self._pause_s = pause_s
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def close(self) -> None:
+        """Finish the sends under way."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
     def end(self) -> None:
         """Finish the sends under way. Raises what ended the thread early."""
-        self._ended.set()
-        self._thread.join()
+        self.close()
         if self.error is not None:
             raise self.error
-
-    @property
-    def sent(self) -> int:
-        return sum(len(part) for parts in list(self.acknowledged.values()) for part in parts)
 
     def _run(self) -> None:
         try:
@@ -64,16 +79,15 @@ class Sender:
             self.error = error
 
     def _work(self, queues: tuple[QueueId, ...]) -> Iterator[tuple[QueueId, Numbers]]:
-        first = 0
-        while True:
+        first = self._first
+        while not self._ended.wait(self._pause_s):
             for queue in queues:
-                if self._ended.is_set():
-                    return
                 yield queue, np.arange(first, first + _BATCH)
             first += _BATCH
 
     def _send(self, cluster: Cluster, queue: QueueId, numbers: Numbers) -> None:
-        bodies = numbered_bodies(int(numbers[0]), len(numbers), _BODY_SIZE)
+        number = queue.index * self._spacing + int(numbers[0])
+        bodies = numbered_bodies(number, len(numbers), _BODY_SIZE)
         request = SendBatch(
             GROUP, queue, born_ms=time.time_ns() // 1_000_000, body=encode_batch_body(bodies)
         )

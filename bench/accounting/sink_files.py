@@ -7,6 +7,7 @@ the folder too, but in no list, and must not be read.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -32,9 +33,16 @@ def final_files(output: Path) -> list[Path]:
 
 def read_rows(output: Path, columns: list[str]) -> pa.Table:
     """All final rows, in the order of batches, files and rows."""
-    tables = [
-        pq.read_table(path, columns=columns, partitioning=None) for path in final_files(output)
-    ]
+    return _read(final_files(output), output, columns)
+
+
+def read_unlisted_rows(output: Path, columns: list[str]) -> pa.Table:
+    """The rows of all files, those of killed attempts too, which readers must not see."""
+    return _read(sorted(output.glob("*.parquet")), output, columns)
+
+
+def _read(paths: Iterable[Path], output: Path, columns: list[str]) -> pa.Table:
+    tables = [pq.read_table(path, columns=columns, partitioning=None) for path in paths]
     if not tables:
         raise ValueError(f"no batch was finished in {output}")
     return pa.concat_tables(tables)

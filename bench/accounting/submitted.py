@@ -16,13 +16,15 @@ from rocketmq_cli.support.local_spark import QUICK_START
 
 ROOT = Path(__file__).parents[2]
 _END_SECONDS_MAX = 60.0
+# Spark repeats an error with the traces of Java behind it.
+_SAID_BYTES = 40_000
 
 
-def spark_submit(script: Path, scratch: Path) -> list[str]:
-    """The command that starts a job as an operator would."""
+def spark_submit(script: Path, scratch: Path, *, attempts: int = 1) -> list[str]:
+    """The command that starts a job as an operator would; each task is tried so often."""
     return [
         str(Path(sys.executable).with_name("spark-submit")),
-        *("--master", "local[2]"),
+        *("--master", f"local[2,{attempts}]"),
         *("--properties-file", str(ROOT / "conf" / "spark-defaults.conf")),
         *("--conf", "spark.ui.enabled=false", "--driver-java-options", QUICK_START),
         *("--conf", f"spark.local.dir={scratch}"),
@@ -49,6 +51,10 @@ class Job:
             )
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def has_ended(self) -> bool:
         """By itself or by us."""
         return self._process.poll() is not None
@@ -60,7 +66,7 @@ class Job:
     def said(self) -> str:
         """The end of what it said."""
         said = self._log_path.read_bytes()[self._log_start :]
-        return said[-8_000:].decode(errors="replace")
+        return said[-_SAID_BYTES:].decode(errors="replace")
 
     def end(self, number: signal.Signals) -> None:
         """Send a signal to the JVM, the driver and every worker, and wait for the first of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -10,10 +11,9 @@ from pyspark.sql import SparkSession
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("name-server", "topic", "delivery", "checkpoint", "begun"):
+    for name in ("options", "checkpoint", "begun"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--decision-topic")
     args = parser.parse_args()
     spark = SparkSession.builder.appName("accounting-writer").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -27,14 +27,10 @@ def main() -> None:
     writer = (
         numbers.selectExpr("string(value) body")
         .writeStream.format("rocketmq")
-        .option("nameServer", args.name_server)
-        .option("topic", args.topic)
-        .option("delivery", args.delivery)
+        .options(**json.loads(args.options))
         .option("checkpointLocation", args.checkpoint)
         .trigger(processingTime="0 seconds")
     )
-    if args.decision_topic:
-        writer = writer.option("decisionTopic", args.decision_topic)
     Path(args.begun).touch()
     writer.start().awaitTermination()
 

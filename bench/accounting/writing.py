@@ -21,7 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bench.accounting.writer import Writer
+from bench.accounting.query import Query
+from bench.accounting.writer import TRANSACTIONAL, begun_path, writer_command
 from bench.accounting.written import Count, Decisions, count_rows, rows_of
 from rocketmq_cli.support.broker_process import BrokerProcess
 from rocketmq_client.cluster import Cluster, open_cluster
@@ -29,8 +30,7 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import TopicConfig
 
 _QUEUES = 4
-_TRANSACTIONAL: Final = "transactional"
-_ROWS: Final = {"at-least-once": 20_000, _TRANSACTIONAL: 2_000}
+_ROWS: Final = {"at-least-once": 20_000, TRANSACTIONAL: 2_000}
 """Rows in a batch: enough that a batch mostly writes."""
 _WHOLE_S: Final = 10.0
 """A decided batch is whole so soon after the restart, Spark's own start included."""
@@ -105,14 +105,14 @@ class _Run:
         self._rows, self._kills = args.rows or _ROWS[delivery], args.kills
         self._whole_within_s = args.whole_within
         self._topic = f"accounting-writes-{chance.randrange(1 << 30)}"
-        words = ["--name-server", where, "--topic", self._topic, "--rows", str(self._rows)]
-        words += ["--delivery", delivery]
+        options = {"nameServer": where, "topic": self._topic, "delivery": delivery}
         self._decisions: Decisions | None = None
-        if delivery == _TRANSACTIONAL:
-            topic = f"{self._topic}-decisions"
-            words += ["--decision-topic", topic]
-            self._decisions = Decisions(cluster, topic)
-        self._writer = Writer(directory, words, is_plain=args.plain)
+        if delivery == TRANSACTIONAL:
+            options["decisionTopic"] = f"{self._topic}-decisions"
+            self._decisions = Decisions(cluster, options["decisionTopic"])
+        command = writer_command(directory, options, self._rows, is_plain=args.plain)
+        self._writer = Query(directory, lambda: command)
+        self._begun_path = begun_path(directory)
         self._restarts = Restarts()
 
     def whole(self) -> bool:
@@ -138,7 +138,8 @@ class _Run:
         wanted = writer.finished() * self._rows
         count = count_rows(rows_of(self._cluster, self._topic), wanted)
         self._report(count, wanted)
-        return count.is_clean(self._delivery) and not self._restarts.late(self._whole_within_s)
+        is_on_time = not self._restarts.late(self._whole_within_s)
+        return count.is_clean(self._delivery) and is_on_time and not writer.failures
 
     def _restart(self) -> None:
         writer, before = self._writer, self._writer.finished()
@@ -150,7 +151,9 @@ class _Run:
                 writer.wait_until(partial(decisions.is_whole, decision))
                 now = time.time()
                 self._restarts.whole_s.append(round(now - writer.started_at, 1))
-                self._restarts.whole_since_query_s.append(round(now - writer.begun_at(), 1))
+                self._restarts.whole_since_query_s.append(
+                    round(now - self._begun_path.stat().st_mtime, 1)
+                )
         writer.wait(finished=before + 1)
         self._restarts.first_batch_s.append(round(time.time() - writer.started_at, 1))
 
@@ -186,6 +189,7 @@ class _Run:
         figures = {
             "accounting": f"writes, {self._delivery}",
             "kills": self._kills,
+            "failed runs": len(self._writer.failures),
             "rows": wanted,
             "lost": len(count.lost),
             "repeated": len(count.repeated),
@@ -212,14 +216,14 @@ def summary(
     """A run in a line."""
     words = [f"{kills} kills", f"{len(count.lost)} of {wanted:,} rows lost"]
     words.append(f"{len(count.repeated):,} repeated")
-    if delivery == _TRANSACTIONAL and restarts.whole_s:
+    if delivery == TRANSACTIONAL and restarts.whole_s:
         words.append(
             f"{len(restarts.whole_s)} decided batches were cut short, each whole within "
             f"{max(restarts.whole_s)} s of the restart and "
             f"{max(restarts.whole_since_query_s)} s of the query's own start "
             f"({len(restarts.late(limit_s))} later than {limit_s:g} s)"
         )
-    elif delivery == _TRANSACTIONAL:
+    elif delivery == TRANSACTIONAL:
         words.append("no decided batch was cut short")
     else:
         words.append(f"{len(count.distinct)} of them beyond what drop_replays tells")

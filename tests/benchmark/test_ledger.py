@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.accounting.ledger import account
-from bench.accounting.sink_files import final_files, read_rows
+from bench.accounting.sink_files import final_files, read_rows, read_unlisted_rows
 
 
 def numbers(*values: int) -> np.ndarray:
@@ -58,6 +58,10 @@ def test_sends_with_an_unknown_outcome_may_not_be_there_twice() -> None:
     assert account({}, {0: numbers(1)}, {0: numbers(1, 1)}).duplicate == 1
 
 
+def test_sends_with_an_unknown_outcome_may_be_stored_late() -> None:
+    assert account({0: numbers(0, 2)}, {0: numbers(1)}, {0: numbers(0, 2, 1)}).is_clean
+
+
 class Sink:
     """A folder as Spark's parquet sink leaves it."""
 
@@ -80,6 +84,8 @@ def test_only_listed_files_count_and_batches_come_in_order(tmp_path: Path) -> No
     sink.write("left-by-a-killed-attempt.parquet", 99)
     sink.list("1", sink.write("a.parquet", 3))
     assert read_rows(sink.folder, ["value"])["value"].to_pylist() == [1, 2, 3]
+    everything = read_unlisted_rows(sink.folder, ["value"])["value"].to_pylist()
+    assert sorted(everything) == [1, 2, 3, 99]
 
 
 def test_a_compacted_list_replaces_all_before_it(tmp_path: Path) -> None:

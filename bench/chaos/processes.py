@@ -1,0 +1,99 @@
+"""The processes of a query, and of its broker: found, killed, paused."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import psutil
+
+from bench.accounting.query import Query
+from rocketmq_cli.support.broker_process import BrokerProcess
+
+_DAEMON: Final = ["pyspark.daemon", "pyspark.worker"]
+_RUNNER: Final = ["pyspark.sql.streaming.python_streaming_source_runner"]
+_APPEARS_WITHIN_S: Final = 20.0
+_ENDS_WITHIN_S: Final = 30.0
+_POLL_S: Final = 0.01
+
+
+class Processes:
+    """The parts of one query that can be disturbed."""
+
+    def __init__(self, query: Query, broker: BrokerProcess, chance: random.Random) -> None:
+        self._query, self._broker, self._chance = query, broker, chance
+        self.orphans = 0
+        """Processes that outlived their killed driver."""
+
+    def kill(self, part: str, down_s: float) -> None:
+        """Kill a part at once. A broker stays away for `down_s` and comes back as it was."""
+        if part == "broker":
+            self._broker.kill()
+            time.sleep(down_s)
+            self._broker.start()
+            return
+        process = self._find(part)
+        if part == "driver":
+            self._kill_driver(process)
+            return
+        process.kill()
+        if part == "runner":
+            # Spark starts no other: the query ends with an error.
+            self._query.expect_end()
+
+    def pause(self, part: str, seconds: float) -> None:
+        """Stop a part for a while, as a machine does that swaps or is moved."""
+        process = self._find(part)
+        process.suspend()
+        time.sleep(seconds)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+
+    def _kill_driver(self, driver: psutil.Process) -> None:
+        others = driver.children(recursive=True)
+        driver.kill()
+        self._query.expect_end()
+        _, left = psutil.wait_procs(others, timeout=_ENDS_WITHIN_S)
+        self.orphans += len(left)
+        for process in left:
+            process.kill()
+
+    def _find(self, part: str) -> psutil.Process:
+        """A process of this part, waited for while Spark starts it."""
+        if part == "broker":
+            return psutil.Process(self._broker.pid)
+        give_up_at = time.monotonic() + _APPEARS_WITHIN_S
+        while time.monotonic() < give_up_at:
+            self._query.wait_until(lambda: self._query.pid is not None)
+            assert self._query.pid is not None
+            with contextlib.suppress(psutil.Error):
+                if found := list(_parts(psutil.Process(self._query.pid), part)):
+                    return self._chance.choice(found)
+            time.sleep(_POLL_S)
+        raise TimeoutError(f"the query has no {part}")
+
+
+def _parts(driver: psutil.Process, part: str) -> Iterator[psutil.Process]:
+    if part == "driver":
+        yield driver
+        return
+    for child in driver.children():
+        command = _command_of(child)
+        if part == "runner" and command[-1:] == _RUNNER:
+            yield child
+        elif command[-2:] == _DAEMON:
+            if part == "daemon":
+                yield child
+            elif part == "worker":
+                yield from child.children()
+
+
+def _command_of(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        # It ended, or waits for the JVM to notice.
+        return []
