@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from bench.accounting.submitted import Job
 from bench.streaming import TOO_SLOW
 
@@ -44,6 +46,10 @@ class Query:
     def pid(self) -> int | None:
         """The JVM, which started all other processes of the run; None between runs."""
         return None if self._job is None or self._job.has_ended else self._job.pid
+
+    def processes(self) -> list[psutil.Process]:
+        """The processes of the run."""
+        return [] if self._job is None else self._job.processes()
 
     def stop(self) -> None:
         """Ask it to end, as an operator would."""

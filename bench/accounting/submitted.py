@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from rocketmq_cli.support.local_spark import QUICK_START
 
 ROOT = Path(__file__).parents[2]
 _END_SECONDS_MAX = 60.0
+# Processes inherit it: Spark's Python daemon leaves the process group.
+_MARK = "BENCH_JOB"
 # Spark repeats an error with the traces of Java behind it.
 _SAID_BYTES = 40_000
 
@@ -42,7 +45,9 @@ class Job:
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
+            _MARK: (mark := secrets.token_hex(8)),
         }
+        self._mark = mark
         self._log_path = log_path
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
         with log_path.open("ab") as log:
@@ -70,16 +75,18 @@ class Job:
 
     def end(self, number: signal.Signals) -> None:
         """Send a signal to the JVM, the driver and every worker, and wait for the first of them."""
-        # Spark's Python daemon leaves our process group: the tree is what must go.
-        for process in _tree(self._process.pid):
+        for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
         self._process.wait(_END_SECONDS_MAX)
 
+    def processes(self) -> list[psutil.Process]:
+        """All that it started, also without a parent: the workers of a killed daemon."""
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
 
-def _tree(pid: int) -> list[psutil.Process]:
-    try:
-        top = psutil.Process(pid)
-        return [top, *top.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return process.environ().get(_MARK) == self._mark
+        except psutil.Error:
+            # It ended, or is not ours to look into.
+            return False

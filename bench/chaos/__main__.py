@@ -62,7 +62,8 @@ def _run(scenario: Scenario, seed: int, *, is_control: bool) -> tuple[str, bool]
         print(json.dumps({"chaos": scenario.name, "seed": seed, **result.figures()}), flush=True)
         is_clean = result.is_clean
     except Exception as error:  # noqa: BLE001 - the other scenarios run all the same.
-        return f"{type(error).__name__}: {error}", False
+        say(f"{scenario.name}: {type(error).__name__}: {error}")
+        return type(error).__name__, False
     else:
         return result.line(), is_clean
     finally:

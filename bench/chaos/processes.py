@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Iterator
 from typing import Final
 
 import psutil
@@ -53,7 +52,7 @@ class Processes:
             process.resume()
 
     def _kill_driver(self, driver: psutil.Process) -> None:
-        others = driver.children(recursive=True)
+        others = [process for process in self._query.processes() if process != driver]
         driver.kill()
         self._query.expect_end()
         _, left = psutil.wait_procs(others, timeout=_ENDS_WITHIN_S)
@@ -68,32 +67,23 @@ class Processes:
         give_up_at = time.monotonic() + _APPEARS_WITHIN_S
         while time.monotonic() < give_up_at:
             self._query.wait_until(lambda: self._query.pid is not None)
-            assert self._query.pid is not None
-            with contextlib.suppress(psutil.Error):
-                if found := list(_parts(psutil.Process(self._query.pid), part)):
-                    return self._chance.choice(found)
+            found = [one for one in self._query.processes() if self._part_of(one) == part]
+            if found:
+                return self._chance.choice(found)
             time.sleep(_POLL_S)
         raise TimeoutError(f"the query has no {part}")
 
-
-def _parts(driver: psutil.Process, part: str) -> Iterator[psutil.Process]:
-    if part == "driver":
-        yield driver
-        return
-    for child in driver.children():
-        command = _command_of(child)
-        if part == "runner" and command[-1:] == _RUNNER:
-            yield child
-        elif command[-2:] == _DAEMON:
-            if part == "daemon":
-                yield child
-            elif part == "worker":
-                yield from child.children()
-
-
-def _command_of(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        # It ended, or waits for the JVM to notice.
-        return []
+    def _part_of(self, process: psutil.Process) -> str:
+        try:
+            command, parent = process.cmdline(), process.ppid()
+        except psutil.Error:
+            # It ended, or waits for the JVM to notice.
+            return ""
+        if process.pid == self._query.pid:
+            return "driver"
+        if command[-1:] == _RUNNER:
+            return "runner"
+        if command[-2:] != _DAEMON:
+            return ""
+        # The workers of a killed daemon go on without a parent.
+        return "daemon" if parent == self._query.pid else "worker"

@@ -16,7 +16,7 @@ from bench.accounting.writer import TRANSACTIONAL
 from bench.chaos.call_proxy import Fault
 from bench.chaos.processes import Processes
 from bench.chaos.site import GRPC, TCP, Site
-from bench.chaos.subjects import Reading, Subject, Outcome, Writing
+from bench.chaos.subjects import Outcome, Reading, Subject, Writing
 
 AT_LEAST_ONCE: Final = "at-least-once"
 _DOWN_S_MAX: Final = 1.0

@@ -1,4 +1,4 @@
-"""The proxy breaks the calls it is told to break, and the count turns red without a protection."""
+"""The proxy breaks the calls it is asked to break, and the count turns red without a protection."""
 
 from __future__ import annotations
 
