@@ -17,8 +17,9 @@ from rocketmq_arrow.decode.layout import (
     QUEUE_OFFSET_AT,
     read_layout,
 )
+from rocketmq_broker.storage.disk.config_files import Configs
 from rocketmq_broker.storage.disk.files import Files, crc32, read_file
-from rocketmq_broker.storage.errors import DamagedStoreError
+from rocketmq_broker.storage.errors import ConfigFileError, DamagedStoreError
 from rocketmq_broker.storage.log.commit_log import LOG_DIRECTORY, segment_name
 from rocketmq_broker.storage.log.durability import (
     MARK_NAME,
@@ -28,7 +29,13 @@ from rocketmq_broker.storage.log.durability import (
     read_mark,
     require_checksums,
 )
-from rocketmq_broker.storage.log.scan import are_sound
+from rocketmq_broker.storage.log.scan import (
+    ROWS_PER_CHUNK,
+    are_sound,
+    chain_of,
+    columns_of,
+    whole_prefix,
+)
 from rocketmq_broker.storage.queues.consume_queue import (
     BLANK_ENTRY_SIZE,
     Entries,
@@ -61,7 +68,7 @@ class Inspection:
     is_rebuilding: bool = False
     """True if the next start rebuilds the queues, as after a repair: they were not checked."""
     message_count: int = 0
-    queue_count: int = 0
+    queues: set[QueueKey] = field(default_factory=set)
     verified_size: int = 0
     """Bytes of the log that were compared with their checksums."""
     problems: list[str] = field(default_factory=list)
@@ -69,6 +76,10 @@ class Inspection:
     """True if the entries of a queue are not what was written; the log has its messages."""
     damaged: dict[QueueKey, Ranges] = field(default_factory=dict)
     """Offsets `[start, end)` of the messages that cannot be served, by queue."""
+
+    @property
+    def queue_count(self) -> int:
+        return len(self.queues)
 
     @property
     def is_sound(self) -> bool:
@@ -90,14 +101,63 @@ def inspect(files: Files, say: Say = silent) -> Inspection:
     if found.is_rebuilding:
         # The queues' files are older than the log, and no start reads them.
         return found
+    if mark is not None:
+        _inspect_own_queues(files, derived, log, mark, found, say)
+        return found
     for key, directory in queue_directories(files):
-        found.queue_count += 1
-        if derived is not None and mark is not None:
-            _compare_entries(files, key, derived, mark.queue_file_entries, found)
-        damaged = _inspect_queue(files, directory, log, found, say)
-        if damaged:
-            found.damaged[key] = damaged
+        found.queues.add(key)
+        _inspect_queue(files, key, directory, log, found, say)
     return found
+
+
+def _inspect_own_queues(
+    files: Files, derived: Derived | None, log: LogFiles, mark: Mark, found: Inspection, say: Say
+) -> None:
+    """Inspect what a start uses: queues up to the last checkpoint, and then the log."""
+    try:
+        dead_before = Configs(files).dead_before
+    except ConfigFileError:
+        # Damage of this file is found beside the inspection.
+        dead_before = {}
+    if derived is None or derived.position > mark.end:
+        derived = Derived(mark.log_start)
+    listed = derived.living(dead_before)
+    for key, directory in queue_directories(files):
+        if key in listed:
+            _compare_entries(files, key, derived, mark.queue_file_entries, found)
+        # If the log is damaged, all entries help to name the messages.
+        end = None if found.problems else listed.get(key, Bounds(0, 0)).end
+        _inspect_queue(files, key, directory, log, found, say, end)
+    found.queues.update(listed)
+    if found.damaged_queues:
+        # The start reads the whole log.
+        found.message_count = 0
+        derived = Derived(mark.log_start)
+    _count_from(max(derived.position, mark.log_start), log, mark, dead_before, found)
+
+
+def _count_from(
+    position: int, log: LogFiles, mark: Mark, dead_before: Mapping[str, int], found: Inspection
+) -> None:
+    """Count the messages from a log position on, as far as a start reads them."""
+    size = log.segment_size
+    while (data := log.data(position - position % size)) is not None:
+        base = position - position % size
+        if position < mark.end:
+            data = data[position - base : mark.end - base]
+            chain = chain_of(data, 0, ROWS_PER_CHUNK)
+            layout, _ = read_layout(data, chain.starts, chain.sizes, None)
+        else:
+            chain, layout = whole_prefix(data[position - base :], position)
+        for part in columns_of(layout, position, dead_before).queues:
+            found.queues.add((part.topic, part.queue_index))
+            found.message_count += len(part.offsets)
+        if len(chain.starts):
+            position += chain.end
+        elif chain.has_filler:
+            position = base + size
+        else:
+            return
 
 
 def _read_mark(files: Files, found: Inspection) -> Mark | None:
@@ -157,9 +217,15 @@ def _compare_entries(
 
 
 def _inspect_queue(
-    files: Files, directory: str, log: LogFiles, found: Inspection, say: Say
-) -> Ranges:
-    """The damaged offsets of one queue."""
+    files: Files,
+    key: QueueKey,
+    directory: str,
+    log: LogFiles,
+    found: Inspection,
+    say: Say,
+    end: int | None = None,
+) -> None:
+    """Note the damaged offsets of one queue; no start reads its entries from `end` on."""
     damaged: Ranges = []
     for first, entries in read_entries(files, directory):
         used = written(entries)
@@ -169,16 +235,19 @@ def _inspect_queue(
             is_checked = (step["size"] != BLANK_ENTRY_SIZE) & (step["position"] >= found.log_start)
             # Records behind the mark were never acknowledged: a start keeps or cuts them.
             is_checked &= step["position"] < found.log_end
+            if end is not None:
+                is_checked &= offsets < end
             step, offsets = step[is_checked], offsets[is_checked]
             found.message_count += len(step)
-            say(f"checking messages: {found.message_count:,} in {found.queue_count:,} queues")
+            say(f"checking messages: {found.message_count:,}")
             sound = _are_sound(log, step, offsets)
             for offset in offsets[~sound].tolist():
                 if damaged and damaged[-1][1] == offset:
                     damaged[-1] = (damaged[-1][0], offset + 1)
                 else:
                     damaged.append((offset, offset + 1))
-    return damaged
+    if damaged:
+        found.damaged[key] = damaged
 
 
 def _are_sound(

@@ -6,9 +6,11 @@ nothing that a client gets. `BIT_FLIPS=1000000` tries that many, `BIT_FLIPS_SEED
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import random
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -17,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from rocketmq_broker.storage.disk.config_files import damaged_configs
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
+from rocketmq_broker.storage.repair.inspection import inspect
 from rocketmq_broker.storage.settings import StoreConfig
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.hashes import java_hash
@@ -25,6 +29,7 @@ from support.crash_files import CrashFiles, State
 from support.storage_blocks import block_of, bodies_of
 
 NOW = 1_700_000_000_000
+INSPECTED_COUNT = 600
 COUNT = int(os.environ.get("BIT_FLIPS", "10000"))
 SEED = int(os.environ.get("BIT_FLIPS_SEED", "1"))
 SMALL = StoreConfig(
@@ -118,6 +123,14 @@ def bodies_or_error(
     return bodies
 
 
+def flips_of(state: State, count: int) -> Iterator[tuple[str, int]]:
+    """Bits of one file after the other, but for the zeros at their ends."""
+    used = {name: len(content.rstrip(b"\0")) for name, content in sorted(state) if content}
+    chance = random.Random(SEED)
+    for name in itertools.islice(itertools.cycle(used), count):
+        yield name, chance.randrange(8 * max(used[name], 1))
+
+
 def flip(state: State, name: str, bit: int) -> State:
     changed = []
     for each, content in state:
@@ -153,15 +166,34 @@ def test_no_flipped_bit_is_served_or_loses_anything_in_silence(
     is_clean: bool, config: StoreConfig
 ) -> None:
     state, expected = directory(is_clean=is_clean)
-    names = {name: content for name, content in state if content}
-    chance = random.Random(SEED)
     outcomes: dict[str, set[str]] = {}
-    for number in range(COUNT // 4):
-        name = sorted(names)[number % len(names)]
-        used = len(names[name].rstrip(b"\0"))
-        bit = chance.randrange(8 * max(used, 1))
+    for name, bit in flips_of(state, COUNT // 4):
         outcome = check(state, name, bit, expected, config)
         outcomes.setdefault(name.partition("/")[0], set()).add(outcome)
     assert {"commitlog", "config", "consumequeue", "derived.json", "durable.mark"} <= set(outcomes)
     assert "refused" in outcomes["commitlog"]
     assert "refused" in outcomes["config"]
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["closed", "killed"])
+def test_an_inspection_finds_what_a_start_finds(is_clean: bool) -> None:
+    state, _ = directory(is_clean=is_clean)
+    verdicts: set[tuple[bool, bool]] = set()
+    for name, bit in flips_of(state, INSPECTED_COUNT // 2):
+        damaged = flip(state, name, bit)
+        try:
+            store = Store.open(CrashFiles.of(damaged), SMALL, NOW)
+        except StorageError:
+            # An inspection that cannot continue reports it, too.
+            with suppress(StorageError):
+                found = inspect(CrashFiles.of(damaged))
+                assert not found.is_sound or damaged_configs(CrashFiles.of(damaged)), (name, bit)
+            verdicts.add((False, False))
+            continue
+        found = inspect(CrashFiles.of(damaged))
+        bounds = [store.bounds(*queue) for queue in (*QUEUES, ("gone", 0))]
+        assert found.message_count == sum(each.end - each.start for each in bounds), (name, bit)
+        # A start makes damaged queues again from the log.
+        assert found.is_sound or found.damaged_queues, (name, bit)
+        verdicts.add((True, found.is_sound))
+    assert verdicts == {(False, False), (True, False), (True, True)}
