@@ -178,7 +178,7 @@ def test_no_flipped_bit_is_served_or_loses_anything_in_silence(
 @pytest.mark.parametrize("is_clean", [True, False], ids=["closed", "killed"])
 def test_an_inspection_finds_what_a_start_finds(is_clean: bool) -> None:
     state, _ = directory(is_clean=is_clean)
-    verdicts: set[tuple[bool, bool]] = set()
+    outcomes: set[tuple[bool, bool]] = set()
     for name, bit in flips_of(state, INSPECTED_COUNT // 2):
         damaged = flip(state, name, bit)
         try:
@@ -188,12 +188,12 @@ def test_an_inspection_finds_what_a_start_finds(is_clean: bool) -> None:
             with suppress(StorageError):
                 found = inspect(CrashFiles.of(damaged))
                 assert not found.is_sound or damaged_configs(CrashFiles.of(damaged)), (name, bit)
-            verdicts.add((False, False))
+            outcomes.add((False, False))
             continue
         found = inspect(CrashFiles.of(damaged))
         bounds = [store.bounds(*queue) for queue in (*QUEUES, ("gone", 0))]
         assert found.message_count == sum(each.end - each.start for each in bounds), (name, bit)
         # A start makes damaged queues again from the log.
         assert found.is_sound or found.damaged_queues, (name, bit)
-        verdicts.add((True, found.is_sound))
-    assert verdicts == {(False, False), (True, False), (True, True)}
+        outcomes.add((True, found.is_sound))
+    assert outcomes == {(False, False), (True, False), (True, True)}
