@@ -85,5 +85,5 @@ class Processes:
             return "runner"
         if command[-2:] != _DAEMON:
             return ""
-        # The workers of a killed daemon go on without a parent.
+        # The workers of a killed daemon serve on without a parent.
         return "daemon" if parent == self._query.pid else "worker"
