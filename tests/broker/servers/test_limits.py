@@ -81,6 +81,20 @@ def test_the_body_of_a_stranger_is_not_parsed(guarded: Broker) -> None:
     assert answer.code == ResponseCode.NO_PERMISSION
 
 
+def test_a_stranger_is_answered_ten_times_a_second(guarded: Broker) -> None:
+    frame = encode_frame(Frame(Header(_HEARTBEAT)))
+    with RemotingPeer(guarded.name_server) as peer:
+        began = time.monotonic()
+        peer.write([frame * 5])
+        decoder, answers = FrameDecoder(), 0
+        while answers < 5:
+            decoder.received(peer.socket.recv_into(decoder.next_buffer()))
+            while (answer := decoder.next_frame()) is not None:
+                assert answer.header.code == ResponseCode.NO_PERMISSION
+                answers += 1
+        assert time.monotonic() - began >= 0.4
+
+
 @pytest.mark.parametrize("name", ["Heartbeat", "SendRecords", "GetOffsets"])
 def test_the_call_of_a_stranger_is_not_parsed(guarded: Broker, name: str) -> None:
     assert bulk_status(guarded, name, b"\xff\xff") is grpc.StatusCode.PERMISSION_DENIED

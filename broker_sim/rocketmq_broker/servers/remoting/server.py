@@ -47,6 +47,10 @@ _PEERS = PeerLog(logging.getLogger(__name__))
 # Large enough that a reply of megabytes needs few wake-ups of the loop.
 _SEND_BUFFER_SIZE: Final = 1024 * 1024
 _IDLE_CHECKS: Final = 4
+_REFUSED_SECONDS: Final = 0.1
+"""The rest of a connection after a request whose sender is unknown: strangers cost little."""
+_SLICE_SECONDS: Final = 0.005
+"""The time for the requests of one connection, before other connections get theirs."""
 
 
 class Role(enum.Enum):
@@ -163,6 +167,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_silent = True
         self._is_reading = True
         self._is_working = False
+        self._is_resting = False
+        """True after a refused stranger, and while other connections get their time."""
         self._is_closed = False
         self._loop = asyncio.get_running_loop()
         self._active_at = self._loop.time()
@@ -267,14 +273,18 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_working = True
         self._output.hold()
+        began = self._loop.time()
         try:
-            while not self._is_closed and not self._is_at_limit:
+            while not self._is_closed and not self._is_at_limit and not self._is_resting:
                 received = self._session.next_request()
                 for opaque, reply in self._session.take_answered():
                     self._asked.pop(opaque)(reply)
                 if received is None:
                     break
                 self._submit(received)
+                if self._loop.time() - began > _SLICE_SECONDS and not self._is_resting:
+                    self._is_resting = True
+                    self._loop.call_soon(self._work_on)
         except ProtocolError as error:
             peer = peer_text(self._transport)
             _PEERS.warning(self.peer.host, "peer=%s closed: %s", peer, error)
@@ -285,7 +295,12 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._is_working = False
             self._output.release()
-        self._read_if(not self._is_at_limit and not self._waits_for_room)
+        self._read_if(not self._is_at_limit and not self._waits_for_room and not self._is_resting)
+
+    def _work_on(self) -> None:
+        self._is_resting = False
+        if not self._is_closed:
+            self._work()
 
     def _allocate(self, size: int) -> memoryview:
         self._has_room = True
@@ -299,7 +314,12 @@ class Connection(asyncio.BufferedProtocol):
     def _check(self, header: Header, body: Buffer) -> Callable[[Request[Reply]], None]:
         guard = self._server.guard
         assert guard is not None
-        sender = guard.identify_request(self.peer.host, header, body)
+        try:
+            sender = guard.identify_request(self.peer.host, header, body)
+        except BrokerError:
+            self._is_resting = True
+            self._loop.call_later(_REFUSED_SECONDS, self._work_on)
+            raise
         if sender != self.peer.sender:
             # The request is submitted before the next one is checked.
             self.peer = replace(self.peer, sender=sender)
