@@ -14,7 +14,7 @@ from bench.registry import measurement
 from rocketmq_client.consumer.common.settings import ConsumeFrom, ConsumerSettings, PopSettings
 from rocketmq_client.consumer.pop import PopConsumer
 from rocketmq_wire.model import Subscription
-from rocketmq_wire.requests.groups import ConsumeMode, PutGroup, SetConsumeMode
+from rocketmq_wire.requests.groups import ConsumeMode, PutGroup
 
 _BATCH = 32
 _BODY_SIZE = 100
@@ -76,7 +76,7 @@ def _by_hand(bed: Bed, topic: str, group: str, count: int) -> int:
 def _pushed(bed: Bed, topic: str, group: str, count: int) -> int:
     with bed.open_cluster("nameServer") as cluster:
         cluster.ask_masters(PutGroup({"groupName": group}))
-        cluster.ask_masters(SetConsumeMode(group, topic, ConsumeMode.POP))
+        cluster.set_consume_mode(group, topic, ConsumeMode.POP)
     settings = ConsumerSettings(
         group,
         {topic: Subscription()},

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from rocketmq_client.settings import ConnectionSettings, TlsSettings
     from rocketmq_wire.errors import RocketMQError
     from rocketmq_wire.model import Bounds, Message, OffsetRange, QueueId, Subscription, TopicConfig
+    from rocketmq_wire.requests.groups import ConsumeMode
     from rocketmq_wire.requests.transactions import Resolution
     from rocketmq_wire.signing import Credentials
 
@@ -68,6 +69,7 @@ _LAZY = {
     "ConsistentHash": "rocketmq_client.consumer.allocation",
     "ConsumeContext": "rocketmq_client.consumer.common.listener",
     "ConsumeFrom": "rocketmq_client.consumer.common.settings",
+    "ConsumeMode": "rocketmq_wire.requests.groups",
     "ConsumeStatus": "rocketmq_client.consumer.common.listener",
     "ConsumerSettings": "rocketmq_client.consumer.common.settings",
     "Credentials": "rocketmq_wire.signing",
@@ -119,6 +121,7 @@ __all__ = [
     "ConsistentHash",
     "ConsumeContext",
     "ConsumeFrom",
+    "ConsumeMode",
     "ConsumeStatus",
     "ConsumerSettings",
     "Credentials",

@@ -29,6 +29,7 @@ from rocketmq_wire.errors import (
     RocketMQError,
     TopicNotFoundError,
     UnsupportedRequestError,
+    raise_first,
 )
 from rocketmq_wire.model import (
     MASTER_ID,
@@ -45,7 +46,13 @@ from rocketmq_wire.model import (
 )
 from rocketmq_wire.requests.brokers import GetCluster
 from rocketmq_wire.requests.contract import Reply, Request
-from rocketmq_wire.requests.groups import ClientsReply, ListGroupClients, ListGroups
+from rocketmq_wire.requests.groups import (
+    ClientsReply,
+    ConsumeMode,
+    ListGroupClients,
+    ListGroups,
+    SetConsumeMode,
+)
 from rocketmq_wire.requests.messages import PullMessages, PullReply
 from rocketmq_wire.requests.offsets import (
     Boundary,
@@ -300,6 +307,17 @@ class Cluster:
         """Return every group that a broker of the cluster knows, sorted."""
         replies = self._ask_brokers(self.masters(), ListGroups())
         return tuple(sorted({g for reply in replies for g in reply.groups}))
+
+    def set_consume_mode(
+        self, group: str, topic: str, mode: ConsumeMode, *, share_queue_count: int = 0
+    ) -> None:
+        """Make a group's members pop a topic, or pull it; members that are online follow.
+
+        `share_queue_count` is the number of following members whose queues each member pops, too;
+        with 0 all members pop all queues. The group must exist. Raises the first broker's error.
+        """
+        request = SetConsumeMode(group, topic, mode, share_queue_count)
+        raise_first(self.ask_each(self._brokers_of(topic), request))
 
     # --- asking -------------------------------------------------------------------------------
 

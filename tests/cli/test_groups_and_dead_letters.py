@@ -19,7 +19,13 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import CorruptRecordError
-from rocketmq_wire.model import Host, Message, StoredMessage, TopicConfig
+from rocketmq_wire.model import ConsumerInfo, Host, Message, StoredMessage, TopicConfig
+from rocketmq_wire.requests.groups import (
+    AssignmentReply,
+    ConsumeMode,
+    Heartbeat,
+    QueryAssignment,
+)
 
 Produce = Callable[..., int]
 Printed = Callable[[], list[dict[str, object]]]
@@ -67,6 +73,40 @@ def test_topics_and_groups_are_made_with_attributes(
     assert capsys.readouterr().out.endswith(f"group {readers} is created\n")
     assert main(["group", "create", readers, *named, *where]) == EXIT_USAGE
     assert "exists already" in capsys.readouterr().err
+
+
+def test_a_group_s_members_pop_or_pull_a_topic_as_the_mode_says(
+    broker: Broker, cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ("--name-server", broker.name_server)
+    name = f"modes-{topic}"[:100]
+    cluster.create_topic(TopicConfig(topic, 4, 4))
+    set_mode = ("group", "set-consume-mode", name, topic)
+    assert main([*set_mode, "pop", *where]) == EXIT_FAILED
+    assert "ROCKETMQ_GROUP.NOT_FOUND" in capsys.readouterr().err
+    assert main(["group", "create", name, *where]) == 0
+    info = ConsumerInfo(name, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST")
+    for number in range(3):
+        cluster.ask_masters(Heartbeat(f"c@{number}", (), (info,)))
+
+    def assigned() -> tuple[set[ConsumeMode], list[int]]:
+        (reply,) = cluster.ask_masters(QueryAssignment(name, topic, "c@0")).values()
+        assert isinstance(reply, AssignmentReply)
+        assert reply.assignments is not None
+        return {one.mode for one in reply.assignments}, [
+            one.queue.index for one in reply.assignments
+        ]
+
+    for words, expected in (
+        (("pop",), ({ConsumeMode.POP}, [-1])),
+        (("pop", "--queues", "1"), ({ConsumeMode.POP}, [0, 1, 2])),
+        (("pull",), ({ConsumeMode.PULL}, [0, 1])),
+    ):
+        assert main([*set_mode, *words, *where]) == 0
+        assert assigned() == expected
+    assert capsys.readouterr().out.endswith(f"members of group {name} pull topic {topic}\n")
+    assert main([*set_mode, "pop", "--queues", "-1", *where]) == EXIT_USAGE
+    assert main([*set_mode[:-1], "absent", "pop", *where]) == EXIT_FAILED
 
 
 def test_nothing_is_made_for_lite_topics(

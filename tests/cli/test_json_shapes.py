@@ -43,6 +43,7 @@ def test_every_verb_prints_the_fields_that_are_documented(
         "topic create": ("shapes",),
         "topic alter": ("shapes", "--permission", "rw"),
         "group create": ("shaped-too",),
+        "group set-consume-mode": ("shaped-too", "shapes", "pop"),
         "group list": (),
         "group describe": ("shaped",),
         "group reset-offsets": ("shaped", "--topic", "shapes", "--to", "earliest"),

@@ -22,6 +22,7 @@ NAMES = [
     "ConsistentHash",
     "ConsumeContext",
     "ConsumeFrom",
+    "ConsumeMode",
     "ConsumeStatus",
     "ConsumerSettings",
     "Credentials",

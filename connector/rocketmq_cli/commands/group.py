@@ -67,7 +67,7 @@ def add_parser(verbs: Verbs) -> None:
     )
     describe.add_argument("group", metavar="GROUP", nargs="?", help="default: the profile's")
     describe.add_argument("--topic", help="only this topic")
-    reset = _add_reset(actions)
+    reset, mode = _add_reset(actions), _add_mode(actions)
     delete = add_verb(
         actions,
         "delete",
@@ -77,7 +77,7 @@ def add_parser(verbs: Verbs) -> None:
     )
     delete.add_argument("group", metavar="GROUP")
     delete.add_argument("--yes", action="store_true", help="do not ask")
-    for parser in (create, listed, describe, reset, delete):
+    for parser in (create, listed, describe, reset, mode, delete):
         output.add_json_option(parser)
         add_connection_options(parser)
 
@@ -104,6 +104,32 @@ def _add_reset(actions: Verbs) -> argparse.ArgumentParser:
     reset.add_argument("--queue", type=int, metavar="INDEX", help="only queues of this index")
     reset.add_argument("--execute", action="store_true", help="move the group (default: only show)")
     return reset
+
+
+def _add_mode(actions: Verbs) -> argparse.ArgumentParser:
+    mode = add_verb(
+        actions,
+        "set-consume-mode",
+        _set_mode,
+        "  rmq group set-consume-mode billing orders pop\n"
+        "  rmq group set-consume-mode billing orders pop --queues 2\n"
+        "  rmq group set-consume-mode billing orders pull",
+        summary="make a group's members pop a topic, or pull it",
+        description="Sets the mode at every broker of the topic, as `mqadmin setConsumeMode` does. "
+        "Members that ask brokers for their queues follow while they run: Java's, and "
+        "PushConsumer(…, pop=PopSettings()). It needs RocketMQ 5.",
+    )
+    mode.add_argument("group", metavar="GROUP")
+    mode.add_argument("topic", metavar="TOPIC")
+    mode.add_argument("mode", choices=("pull", "pop"))
+    mode.add_argument(
+        "--queues",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with pop: each member pops the queues of N other members, too (default 0: all do)",
+    )
+    return mode
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -239,6 +265,20 @@ def _create(args: argparse.Namespace) -> int:
         raise_first(cluster.ask_masters(request))
     record = {"group": args.group, "created": True}
     output.show_result(record, f"group {args.group} is created", as_json=args.json)
+    return 0
+
+
+def _set_mode(args: argparse.Namespace) -> int:
+    from rocketmq_wire.requests.groups import ConsumeMode
+
+    mode, count = ConsumeMode[args.mode.upper()], args.queues
+    if count < 0:
+        raise UsageError(f"--queues must be 0 or more, got {count}")
+    with open_from(args) as cluster:
+        cluster.set_consume_mode(args.group, args.topic, mode, share_queue_count=count)
+    record = {"group": args.group, "topic": args.topic, "mode": args.mode, "queues": count}
+    text = f"members of group {args.group} {args.mode} topic {args.topic}"
+    output.show_result(record, text, as_json=args.json)
     return 0
 
 

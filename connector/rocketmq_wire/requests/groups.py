@@ -186,7 +186,9 @@ class ConsumeMode(enum.Enum):
     """How the members of a group get a topic's messages."""
 
     PULL = "PULL"
+    """Each queue belongs to one member, which pulls it."""
     POP = "POP"
+    """The broker hands out messages to any member."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from rocketmq_client.consumer.pop import PopConsumer
 from rocketmq_client.consumer.pull import PullConsumer
 from rocketmq_client.consumer.push import PushConsumer
 from rocketmq_wire.records.record import FLAG_COMPRESSED
-from rocketmq_wire.requests.groups import ConsumeMode, PutGroup, SetConsumeMode
+from rocketmq_wire.requests.groups import ConsumeMode, PutGroup
 from rocketmq_wire.requests.messages import SendMessage
 from support.consuming import Collector, Topic, settings_of
 
@@ -55,7 +55,7 @@ def test_a_push_consumer_gets_all_of_them_once(
 ) -> None:
     group = f"g-{topic.name}"
     cluster.ask_masters(PutGroup({"groupName": group}))
-    cluster.ask_masters(SetConsumeMode(group, topic.name, mode))
+    cluster.set_consume_mode(group, topic.name, mode)
     listener = Collector()
     settings = settings_of(topic, rebalance_ms=500)
     with PushConsumer(topic.connection, settings, listener, pop=PopSettings()):

@@ -22,7 +22,7 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import QueueId, Subscription
 from rocketmq_wire.records.handles import ReceiptHandle
-from rocketmq_wire.requests.groups import ConsumeMode, PutGroup, SetConsumeMode
+from rocketmq_wire.requests.groups import ConsumeMode, PutGroup
 from rocketmq_wire.requests.pop import PopMessages
 from support.consuming import Collector, Topic, settings_of, until
 from support.group_fakes import FakeInstance
@@ -60,8 +60,7 @@ def pop_mode(cluster: Cluster, topic: Topic, mode: ConsumeMode = ConsumeMode.POP
     """Do the same as `mqadmin setConsumeMode`."""
     group = f"g-{topic.name}"
     cluster.ask_masters(PutGroup({"groupName": group}))
-    answers = cluster.ask_masters(SetConsumeMode(group, topic.name, mode))
-    assert not [reply for reply in answers.values() if isinstance(reply, Exception)]
+    cluster.set_consume_mode(group, topic.name, mode)
 
 
 def test_an_acknowledged_message_is_delivered_once(
