@@ -72,6 +72,8 @@ class Groups:
         """False: a member that asks for its queues gets all of them."""
         self._table: dict[str, dict[str, Any]] = dict(stored.get("subscriptionGroupTable") or {})
         self._version = int((stored.get("dataVersion") or {}).get("counter", 0))
+        self._is_unsaved = False
+        """True if the disk refused the table."""
 
     def __contains__(self, group: str) -> bool:
         return group in self._table
@@ -106,6 +108,12 @@ class Groups:
             # next use creates the same one again.
             _LOG.warning("groups=%s: created, but not saved yet: %s", ",".join(missing), error)
             self._table = table
+            self._is_unsaved = True
+
+    def save(self) -> None:
+        """Return once the disk has every group. Raises StorageError."""
+        if self._is_unsaved:
+            self._write(self._table)
 
     def put(self, settings: Mapping[str, object]) -> None:
         """Create or change a group for an administrator. Refusals: 26, 29."""
@@ -138,3 +146,4 @@ class Groups:
         version = {"counter": self._version, "stateVersion": 0, "timestamp": 0}
         self._save(GROUPS, {"dataVersion": version, "subscriptionGroupTable": table})
         self._table = table
+        self._is_unsaved = False

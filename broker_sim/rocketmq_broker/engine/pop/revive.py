@@ -113,6 +113,8 @@ class Revival:
 
     def write_checkpoint(self, pop: InFlightPop, now_ms: int) -> int:
         """Write a pop's checkpoint; returns the end of its record in the log."""
+        # A start drops the checkpoints of groups that it does not know, as those of deleted ones.
+        self._tables.groups.save()
         due_ms = pop.visible_ms - _CHECKPOINT_LEAD_MS
         checkpoint = checkpoints.Checkpoint(pop.key, pop.invisible_ms, pop.offsets, pop.finished)
         body = checkpoints.encode_checkpoint(checkpoint)

@@ -20,6 +20,7 @@ from rocketmq_wire.requests.pop import change_of
 from rocketmq_wire.requests.topics import CreateTopic
 from support.crash_files import Crash, CrashFiles, Disk
 from support.engines import EngineUnderTest, queue_of
+from support.faulty_files import FaultyFiles
 from support.pops import GROUP, TOPIC, Popped, ack, change, pop, turn
 
 _SEGMENT_SIZE = 64 * 1024
@@ -138,3 +139,17 @@ def test_a_renewal_is_answered_once_it_is_on_the_disk() -> None:
     broker.store.sync()
     broker.engine.pops.revival.advance()
     assert broker.engine.tables.committed.get(GROUP, queue_of(TOPIC)) == 1
+
+
+def test_the_messages_of_a_group_that_a_full_disk_refused_come_again() -> None:
+    files = FaultyFiles()
+    broker = opened(files)
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    broker.store_messages(queue_of(TOPIC), b"x")
+    files.is_full = True
+    assert [one.body for one in pop(broker, invisible_ms=4_000)] == [b"x"]
+    files.is_full = False
+    # The checkpoint of the pop is written, and the group before it.
+    turn(broker, after_ms=3_500)
+    broker.save_files()
+    assert drained(Crash(0, files.state())) == {b"x"}
