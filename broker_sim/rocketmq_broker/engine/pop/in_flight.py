@@ -58,6 +58,8 @@ class InFlightPop:
     """The end of the log that must be durable before an offset may pass this pop."""
     unwritten: int = 0
     """Bits acknowledged since the checkpoint or the last ack record was written."""
+    recorded: int = 0
+    """Bits that are finished by the checkpoint or by an ack record."""
     failures: int = 0
     """The number of failed revivals."""
     is_chained: bool = False
@@ -195,6 +197,14 @@ class InFlightPops:
         """Note that the records of a revive queue are known up to an offset."""
         queue = self._revive_queues.setdefault(revive_queue, _ReviveQueue())
         queue.end = max(queue.end, end)
+
+    def unrecorded(self) -> Iterator[InFlightPop]:
+        """The written pops of which a start would not know how much is finished.
+
+        They are behind an unfinished one in their revive queue, and were stored again.
+        """
+        for queue in self._revive_queues.values():
+            yield from (pop for pop in queue.checkpoints if pop.finished & ~pop.recorded)
 
     # --- work that is due ---------------------------------------------------------------------
 

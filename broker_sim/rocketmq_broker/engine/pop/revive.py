@@ -90,8 +90,10 @@ class Revival:
         return self._store.appended_end > before
 
     def write_all(self, now_ms: int) -> None:
-        """Write every checkpoint and acknowledgement: the broker stops."""
+        """Write all that a start needs to continue where the broker stops."""
         self._write_due(now_ms, all_of_them=True)
+        for pop in self._in_flight.unrecorded():
+            self._write_ack(pop, pop.finished & ~pop.recorded, now_ms)
 
     def advance(self) -> None:
         """Advance committed offsets and marks up to the durable records."""
@@ -120,6 +122,7 @@ class Revival:
         body = checkpoints.encode_checkpoint(checkpoint)
         appended = self._append(pop.revive_queue, checkpoints.CHECKPOINT_TAG, body, due_ms, now_ms)
         pop.unwritten = 0
+        pop.recorded = pop.finished
         self._in_flight.note_written(pop, appended.start, appended.end_position)
         return appended.end_position
 
@@ -129,10 +132,14 @@ class Revival:
         for pop in self._in_flight.unwritten(before_ms, count_max):
             self.write_checkpoint(pop, now_ms)
         for pop in self._in_flight.unwritten_acks(before_ms, count_max):
-            ack = checkpoints.Ack(pop.key, pop.offsets_of(pop.unwritten))
-            tag = checkpoints.ACK_TAG if len(ack.offsets) == 1 else checkpoints.BATCH_ACK_TAG
-            self._append(pop.revive_queue, tag, checkpoints.encode_ack(ack), pop.visible_ms, now_ms)
+            self._write_ack(pop, pop.unwritten, now_ms)
             pop.unwritten = 0
+
+    def _write_ack(self, pop: InFlightPop, bits: int, now_ms: int) -> None:
+        ack = checkpoints.Ack(pop.key, pop.offsets_of(bits))
+        tag = checkpoints.ACK_TAG if len(ack.offsets) == 1 else checkpoints.BATCH_ACK_TAG
+        self._append(pop.revive_queue, tag, checkpoints.encode_ack(ack), pop.visible_ms, now_ms)
+        pop.recorded |= bits
 
     def _append(
         self, revive_queue: int, tag: str, body: bytes, due_ms: int, now_ms: int
@@ -210,20 +217,24 @@ class Revival:
                 queue = GroupQueue(*checkpoint.key[:3])
                 self._found.setdefault(queue, set()).update(checkpoint.offsets)
                 if known is None and checkpoint.pending:
+                    finished = checkpoint.acked & ((1 << len(checkpoint.offsets)) - 1)
                     pop = InFlightPop(
                         checkpoint.key,
                         checkpoint.invisible_ms,
                         checkpoint.offsets,
                         end=checkpoint.offsets[-1] + 1,
                         revive_queue=index,
-                        finished=checkpoint.acked & ((1 << len(checkpoint.offsets)) - 1),
+                        finished=finished,
+                        recorded=finished,
                     )
                     self._in_flight.note_written(pop, offset, 0)
             elif tag in (checkpoints.ACK_TAG, checkpoints.BATCH_ACK_TAG):
                 ack = checkpoints.decode_ack(message.body)
                 acked = self._in_flight.get(ack.key)
                 if acked is not None:
-                    self._in_flight.finish(acked, acked.bits_of(ack.offsets))
+                    bits = acked.bits_of(ack.offsets)
+                    acked.recorded |= bits
+                    self._in_flight.finish(acked, bits)
         except ProtocolError as error:
             reason = error.reason if isinstance(error, CorruptRecordError) else error
             _LOG.error(
