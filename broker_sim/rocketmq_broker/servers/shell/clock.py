@@ -42,9 +42,13 @@ class BrokerClock:
         self._now_ns = continued_ns if is_stepped else max(self._now_ns, wall_ns)
         return self._now_ns // 1_000_000
 
+    def wall_ms(self) -> int:
+        """The time by the wall clock."""
+        return self._wall_ns() // 1_000_000
+
     def ahead_ms(self) -> int:
         """How far this clock is ahead of the wall clock."""
-        return max(0, self.now_ms() - self._wall_ns() // 1_000_000)
+        return max(0, self.now_ms() - self.wall_ms())
 
 
 class TimeSlices:

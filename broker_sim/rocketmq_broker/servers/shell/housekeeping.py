@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.engine.engine import Engine
+from rocketmq_broker.servers.shell.clock import BrokerClock
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import BrokerError, RocketMQError
@@ -51,10 +51,13 @@ async def repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
 class Housekeeping:
     """Runs its jobs on one thread of its own, one after the other; timers run on the loop."""
 
-    def __init__(self, engine: Engine, store: Store, config: BrokerConfig) -> None:
+    def __init__(
+        self, engine: Engine, store: Store, config: BrokerConfig, clock: BrokerClock
+    ) -> None:
         self._engine = engine
         self._store = store
         self._config = config
+        self._clock = clock
         self._is_disk_full = False
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rocketmq-housekeeping")
@@ -94,8 +97,9 @@ class Housekeeping:
 
     async def clean(self) -> None:
         """Delete log files that have expired or that the disk has no room for, and log it."""
-        now_ms = time.time_ns() // 1_000_000
-        report = await self._loop.run_in_executor(self._thread, self._store.clean, now_ms)
+        report = await self._loop.run_in_executor(
+            self._thread, self._store.clean, self._clock.wall_ms()
+        )
         if report.log_files > report.early_files:
             _LOG.info(
                 "deleted %d files of the log older than retention_hours=%d: it begins at %d now",

@@ -116,7 +116,8 @@ class EngineShell:
         self, engine: Engine, store: Store, config: BrokerConfig, clock: BrokerClock | None = None
     ) -> None:
         self.engine = engine
-        self._now_ms = (clock or BrokerClock()).now_ms
+        self._clock = clock or BrokerClock()
+        self._now_ms = self._clock.now_ms
         self.store = store
         self.config = config
         self._held = HeldPulls(count_max=config.held_pulls_max)
@@ -146,7 +147,7 @@ class EngineShell:
         self._commit = GroupCommit(
             self.store.sync, on_durable=self._on_durable, on_failure=self._on_sync_failure
         )
-        self._housekeeping = Housekeeping(self.engine, self.store, self.config)
+        self._housekeeping = Housekeeping(self.engine, self.store, self.config, self._clock)
         ticks: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (_EXPIRY_SECONDS, self._expire),
             (_DELIVERY_SECONDS, self._deliver_delayed),

@@ -8,6 +8,7 @@ import logging
 import struct
 from typing import cast
 
+from rocketmq_broker.servers.shell.clock import BrokerClock
 from rocketmq_broker.servers.shell.housekeeping import (
     INDEX_LAG_SIZE_MAX,
     INDEX_WAIT_SECONDS_MAX,
@@ -45,7 +46,7 @@ def logged_by(caplog, *reports):
     async def run():
         broker = EngineUnderTest()
         store = Cleaned(broker.store, *reports)
-        housekeeping = Housekeeping(broker.engine, cast(Store, store), broker.config)
+        housekeeping = Housekeeping(broker.engine, cast(Store, store), broker.config, BrokerClock())
         for _ in reports:
             await housekeeping.clean()
         await housekeeping.end()
@@ -123,7 +124,7 @@ def test_a_comparison_that_the_disk_refuses_is_logged(caplog, monkeypatch):
 
     async def run():
         monkeypatch.setattr(broker.store, "verify_step", refuse)
-        housekeeping = Housekeeping(broker.engine, broker.store, broker.config)
+        housekeeping = Housekeeping(broker.engine, broker.store, broker.config, BrokerClock())
         for _ in range(20_000):
             if caplog.records:
                 break
