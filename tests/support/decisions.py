@@ -66,6 +66,7 @@ NEEDS: Final = {
     "GetRoute": "-",
     "GetRunningInfo": "g",
     "GetRuntimeInfo": "-",
+    "GetStatistic": "a",
     "GetTopicConfig": "t",
     "GetTopicStats": "t",
     "Heartbeat": "TG",

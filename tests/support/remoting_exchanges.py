@@ -32,7 +32,10 @@ from rocketmq_wire.requests.brokers import (
     GetCluster,
     GetNameServerSettings,
     GetRuntimeInfo,
+    GetStatistic,
     SettingsReply,
+    Statistic,
+    StatisticReply,
     WipeWritePermission,
 )
 from rocketmq_wire.requests.contract import CountReply, Done, Reply, Request
@@ -249,6 +252,11 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
     (GetNameServerSettings(), 319, SettingsReply({"listenPort": "9876"})),
     (ChangeBrokerSettings({"enablePropertyFilter": "true", "a": ""}), 25, Done()),
     (GetRuntimeInfo(), 28, SettingsReply({"putTps": "0.0 0.0", "brokerActive": "true"})),
+    (
+        GetStatistic("GROUP_GET_NUMS", "orders@g"),
+        315,
+        StatisticReply(Statistic(6, 0.1, 2.0), Statistic(7, 0.5, 1.0), Statistic(8, 0.25, 4.0)),
+    ),
     (CleanConsumeQueues(), 306, Done()),
     (DeleteNameServerEntry("ORDER_TOPIC_CONFIG", "orders"), 102, Done()),
     (WipeWritePermission("broker-a"), 205, CountReply(17)),

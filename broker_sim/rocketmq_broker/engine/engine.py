@@ -92,7 +92,7 @@ class Engine:
         self.locks = QueueLocks()
         self.pops = Pops(self.tables, self._activity)
         self._sending = Sending(self.tables, timers=self.timers, half_messages=self.transactions)
-        self._statistics = Statistics(self.tables)
+        self._statistics = Statistics(self.tables, self._activity)
         self._administration = Administration(
             self.tables, self._statistics, Settings(self.tables, self._pulling), self._activity
         )
@@ -122,7 +122,7 @@ class Engine:
         decide = self._rules.get(type(request))
         if decide is None:
             raise refusals.feature_unsupported(type(request).__name__)
-        return self._count_messages(decide(request, peer, now_ms), now_ms)
+        return self._count_messages(request, decide(request, peer, now_ms), now_ms)
 
     def handle_joined(
         self, sends: Sequence[tuple[messages.SendBatch | messages.SendRecords, Peer]], now_ms: int
@@ -138,11 +138,15 @@ class Engine:
         else:
             records = [send for send, _ in sends if isinstance(send, messages.SendRecords)]
             outcomes = self._sending.send_all_records(records, now_ms)
-        return outcomes and [self._count_messages(outcome, now_ms) for outcome in outcomes]
+        return outcomes and [
+            self._count_messages(send, outcome, now_ms)
+            for (send, _), outcome in zip(sends, outcomes, strict=True)
+        ]
 
     def resume(self, hold: Hold, now_ms: int, *, is_final: bool) -> Outcome:
         """Decide again about a held pull: its queue grew, or its time is over (`is_final`)."""
-        return self._count_messages(self._pulling.resume(hold, now_ms, is_final=is_final), now_ms)
+        outcome = self._pulling.resume(hold, now_ms, is_final=is_final)
+        return self._count_messages(hold.request, outcome, now_ms)
 
     def expire_clients(self, now_ms: int) -> None:
         """Forget clients without heartbeats, and queue locks that no client renewed."""
@@ -232,25 +236,31 @@ class Engine:
                 offsets.GetEarliestStoreTime, lambda asked: statistics.earliest_time(asked.queue)
             ),
             answer_rule(topics.GetTopicStats, statistics.topic_stats),
-            answer_rule(
+            timed_rule(
                 offsets.GetConsumeStats,
-                lambda request: offsets.ConsumeStatsReply(
-                    statistics.consume_stats(request.group, request.topic)
+                lambda asked, now_ms: Answer(
+                    statistics.consume_stats(asked.group, asked.topic, now_ms)
                 ),
             ),
         )
 
-    def _count_messages(self, outcome: Outcome, now_ms: int) -> Outcome:
+    def _count_messages(self, request: Request[Reply], outcome: Outcome, now_ms: int) -> Outcome:
         """Count the messages of an outcome. Pops count their own."""
         reply = outcome.reply if isinstance(outcome, (Answer, AfterSync)) else None
         if isinstance(reply, messages.PullReply):
             size = sum(len(part) for part in reply.records)
             count = len(reply.sizes) // _SIZE_BYTES if reply.sizes is not None else 0
             self._activity.pulled_messages(count, size, now_ms)
+            if count and isinstance(request, messages.PullMessages):
+                topic = request.queue.topic
+                self._activity.given_to(request.group, topic, count, size, now_ms)
         elif isinstance(reply, messages.SendReply):
             grown = self.tables.store.appended_end - self._stored_end
             self._stored_end += grown
-            self._activity.stored.add(reply.count, grown, now_ms)
+            if isinstance(request, messages.SendRequest):
+                self._activity.stored_in(request.queue.topic, reply.count, grown, now_ms)
+            else:
+                self._activity.stored.add(reply.count, grown, now_ms)
         return outcome
 
     def _route(self, request: topics.GetRoute, peer: Peer, _: int) -> Outcome:

@@ -61,6 +61,36 @@ class GetRuntimeInfo(Request[SettingsReply]):
 
 
 @dataclass(frozen=True, slots=True)
+class Statistic:
+    """What was counted over one period."""
+
+    total: int
+    per_second: float
+    average: float
+    """Per request."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticReply(Reply):
+    """A statistic of the last minute, hour and day."""
+
+    minute: Statistic
+    hour: Statistic
+    day: Statistic
+
+
+@dataclass(frozen=True, slots=True)
+class GetStatistic(Request[StatisticReply]):
+    """315: ask a broker for one of its statistics. Raises BrokerError (1) if it has none."""
+
+    access = permissions.GET_CLUSTER
+    name: str
+    """`TOPIC_PUT_NUMS`, `TOPIC_PUT_SIZE`, `GROUP_GET_NUMS` or `GROUP_GET_SIZE`."""
+    key: str
+    """The topic, or `topic@group`."""
+
+
+@dataclass(frozen=True, slots=True)
 class CleanConsumeQueues(Request[Done]):
     """306: delete consume-queue files whose log has expired."""
 

@@ -64,6 +64,7 @@ PERMISSIONS: Final = {
     "GetRoute": "Topic:orders pub|sub|get",
     "GetRunningInfo": "Group:readers sub|get",
     "GetRuntimeInfo": "",
+    "GetStatistic": "Cluster:* get",
     "GetTopicConfig": "Topic:orders get",
     "GetTopicStats": "Topic:orders get",
     "Heartbeat": "Topic:orders sub, Group:readers sub",

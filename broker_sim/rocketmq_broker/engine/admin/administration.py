@@ -73,6 +73,7 @@ class Administration:
             answer_rule(brokers.GetNameServerSettings, settings.of_name_server),
             done_rule(brokers.ChangeBrokerSettings, settings.change),
             timed_rule(brokers.GetRuntimeInfo, self._runtime_info),
+            timed_rule(brokers.GetStatistic, self._statistic),
             timed_rule(brokers.CleanConsumeQueues, self._clean),
             answer_rule(brokers.WipeWritePermission, self._set_permission),
             answer_rule(brokers.AddWritePermission, self._set_permission),
@@ -110,6 +111,12 @@ class Administration:
             "remainHowManyDataToFlush": f"{store.appended_end - store.durable_end} B",
         }
         return Answer(brokers.SettingsReply(table))
+
+    def _statistic(self, request: brokers.GetStatistic, now_ms: int) -> Outcome:
+        found = self._activity.statistic(request.name, request.key, now_ms)
+        if found is None:
+            raise refusals.statistic_missing(request.name, request.key)
+        return Answer(brokers.StatisticReply(*found))
 
     def _clean(self, _: brokers.CleanConsumeQueues, now_ms: int) -> Outcome:
         self._tables.store.clean(now_ms)
@@ -191,7 +198,7 @@ class Administration:
         )
 
     def _all_committed_offsets(
-        self, request: offsets.GetAllCommittedOffsets, peer: Peer, _: int
+        self, request: offsets.GetAllCommittedOffsets, peer: Peer, now_ms: int
     ) -> Outcome:
         tables = self._tables
         by_group = {}
@@ -201,9 +208,9 @@ class Administration:
                 config = tables.topics.get(topic)
                 if config is None or (request.only_ordered and not config.is_ordered):
                     continue
-                queues = self._statistics.consume_stats(group, topic)
-                if queues:
-                    stats.append(offsets.ConsumeStatsReply(queues))
+                found = self._statistics.consume_stats(group, topic, now_ms)
+                if found.queues:
+                    stats.append(found)
             by_group[group] = tuple(stats)
         return Answer(offsets.AllCommittedOffsetsReply(by_group, tables.identity.address(peer)))
 

@@ -5,9 +5,10 @@ As in RocketMQ, a queue that does not exist reads as empty; only `topic_stats` r
 
 from __future__ import annotations
 
+from rocketmq_broker.engine.core.activity import Activity
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.model import Bounds, CommittedOffset, QueueId, QueueStats
-from rocketmq_wire.requests.offsets import SearchOffset
+from rocketmq_wire.requests.offsets import ConsumeStatsReply, SearchOffset
 from rocketmq_wire.requests.topics import GetTopicStats, TopicStatsReply
 
 NO_TIME = -1
@@ -16,8 +17,9 @@ NO_TIME = -1
 class Statistics:
     """Answers from the queues' indexes, without reading messages."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, activity: Activity) -> None:
         self._tables = tables
+        self._activity = activity
         self._broker_name = tables.identity.broker_name
 
     def bounds(self, queue: QueueId) -> Bounds:
@@ -48,8 +50,9 @@ class Statistics:
             stats[queue] = QueueStats(bounds.start, bounds.end, newest_ms)
         return TopicStatsReply(stats)
 
-    def consume_stats(self, group: str, topic: str | None) -> dict[QueueId, CommittedOffset]:
+    def consume_stats(self, group: str, topic: str | None, now_ms: int) -> ConsumeStatsReply:
         """The group's committed offset in every queue of one topic, or of all its topics."""
+        rate = 0.0
         topics, committed = self._tables.topics, self._tables.committed
         stats = {}
         wanted = self._tables.clients.subscriptions(group)
@@ -57,6 +60,7 @@ class Statistics:
             # As in RocketMQ, without the topics that the members online no longer subscribe to.
             if wanted and name not in wanted:
                 continue
+            rate += self._activity.group_rate(group, name, now_ms)
             config = topics.get(name)
             for index in range(config.read_queue_count if config else 0):
                 queue = QueueId(name, self._broker_name, index)
@@ -66,7 +70,7 @@ class Statistics:
                 updated_ms = self._time_at(queue, offset - 1, 0) if is_there else 0
                 pulled = max(offset, committed.pulled(group, queue))
                 stats[queue] = CommittedOffset(bounds.end, offset, updated_ms, pulled)
-        return stats
+        return ConsumeStatsReply(stats, rate)
 
     def _time_at(self, queue: QueueId, offset: int, absent: int) -> int:
         time_ms = self._tables.store.store_time(queue.topic, queue.index, offset)

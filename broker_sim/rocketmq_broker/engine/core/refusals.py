@@ -41,6 +41,7 @@ clients_too_many = Refusal(
 )
 group_setting_illegal = Refusal(Code.INVALID_PARAMETER, "subscription group: %s %s")
 setting_illegal = Refusal(Code.SYSTEM_ERROR, "%s cannot be set: %s")
+statistic_missing = Refusal(Code.SYSTEM_ERROR, "The stats <%s> <%s> not exist")
 feature_unsupported = Refusal(Code.REQUEST_CODE_NOT_SUPPORTED, "this broker does not support %s")
 
 # --- subscriptions and committed offsets -----------------------------------------------------

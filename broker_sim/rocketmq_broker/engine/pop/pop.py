@@ -168,6 +168,10 @@ class Popping:
         hold = self._hold(request, now_ms)
         if not pop.spans and count_max > 0 and not is_final and hold is not None:
             return hold
+        for span, sizes in zip(pop.spans, pop.sizes, strict=True):
+            topic = span.retry.topic_of(request.queue.topic, request.group)
+            size = int(np.frombuffer(sizes, "<i4").sum())
+            self._activity.given_to(request.group, topic, len(span.offsets), size, now_ms)
         count = sum(len(span.offsets) for span in pop.spans)
         self._activity.pulled_messages(count, bytes_max - pop.bytes_left, now_ms)
         return Answer(pop.reply(PopStatus.POLLING_TIMEOUT))

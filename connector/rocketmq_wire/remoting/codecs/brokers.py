@@ -84,6 +84,23 @@ _SETTINGS: Final = answer(
     body=_LINES,
 )
 
+_STATISTIC: Final = body.Object(
+    brokers.Statistic,
+    body.integer("sum", "total"),
+    body.number("tps", "per_second"),
+    body.number("avgpt", "average"),
+)
+
+
+def _statistic(name: str, attribute: str) -> body.Member:
+    return body.member(
+        name,
+        attribute,
+        lambda owner, name: _STATISTIC.read(member_object(owner, name)),
+        _STATISTIC.write,
+    )
+
+
 CODECS: Final = (
     Codec(RequestCode.GET_BROKER_CLUSTER_INFO, layout(brokers.GetCluster),
           answer(brokers.ClusterReply, body=body.whole("cluster", _CLUSTER.read, _CLUSTER.write,
@@ -95,6 +112,13 @@ CODECS: Final = (
     Codec(RequestCode.GET_BROKER_RUNTIME_INFO, layout(brokers.GetRuntimeInfo),
           answer(brokers.SettingsReply,
                  body=body.members(body.texts_by_name("table", "settings")))),
+    Codec(RequestCode.VIEW_BROKER_STATS_DATA,
+          layout(brokers.GetStatistic, header.text("statsName", "name"),
+                 header.text("statsKey", "key")),
+          answer(brokers.StatisticReply,
+                 body=body.members(_statistic("statsMinute", "minute"),
+                                   _statistic("statsHour", "hour"),
+                                   _statistic("statsDay", "day")))),
     Codec(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, layout(brokers.CleanConsumeQueues), DONE),
     Codec(RequestCode.WIPE_WRITE_PERM_OF_BROKER,
           layout(brokers.WipeWritePermission, header.text("brokerName", "broker")),

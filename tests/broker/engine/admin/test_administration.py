@@ -16,6 +16,8 @@ from rocketmq_wire.requests.brokers import (
     GetBrokerSettings,
     GetNameServerSettings,
     GetRuntimeInfo,
+    GetStatistic,
+    Statistic,
     WipeWritePermission,
 )
 from rocketmq_wire.requests.contract import Done
@@ -112,6 +114,40 @@ class TestCounters:
         assert table["putTps"].split()[0] == "0.2"
         assert table["earliestMessageTimeStamp"] == str(NOW_MS)
         assert table["brokerVersionDesc"] == "V5_3_3"
+
+    def test_a_group_s_pulls_and_a_topic_s_sends_are_statistics(self, broker):
+        start = broker.now_ms
+        send(broker)
+        send(broker, ORDERS_1)
+        for queue in (ORDERS_0, ORDERS_1):
+            broker.ask(PullMessages("g", queue, 0, 32))
+        broker.ask(PullMessages("g", ORDERS_0, 1, 32))
+        end = broker.store.appended_end
+
+        def statistic(name, key):
+            reply = broker.ask(GetStatistic(name, key))
+            return reply.minute, reply.hour.total, reply.day.total
+
+        sizes = Statistic(end, end / 60, end / 2), end, end
+        counts = Statistic(2, 2 / 60, 1.0), 2, 2
+        assert statistic("TOPIC_PUT_NUMS", "orders") == counts
+        assert statistic("TOPIC_PUT_SIZE", "orders") == sizes
+        assert statistic("GROUP_GET_NUMS", "orders@g") == counts
+        assert statistic("GROUP_GET_SIZE", "orders@g") == sizes
+        assert broker.ask(GetConsumeStats("g", "orders")).tps == 2 / 60
+        broker.now_ms = start + 60_000
+        assert statistic("GROUP_GET_NUMS", "orders@g") == (Statistic(0, 0.0, 0.0), 2, 2)
+        broker.now_ms = start + 86_400_000
+        assert statistic("GROUP_GET_NUMS", "orders@g") == (Statistic(0, 0.0, 0.0), 0, 0)
+
+    @pytest.mark.parametrize(
+        ("name", "key"),
+        [("GROUP_GET_NUMS", "orders@g"), ("TOPIC_PUT_NUMS", "x"), ("X", "orders"), ("", "")],
+    )
+    def test_a_statistic_without_a_count_is_refused(self, broker, name, key):
+        send(broker)
+        refusal = broker.refusal(GetStatistic(name, key))
+        assert (refusal.code, refusal.remark) == (1, f"The stats <{name}> <{key}> not exist")
 
     def test_an_empty_broker_has_no_oldest_message(self, broker):
         assert broker.ask(GetRuntimeInfo()).settings["earliestMessageTimeStamp"] == "-1"

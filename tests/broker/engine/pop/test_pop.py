@@ -13,10 +13,15 @@ from rocketmq_wire.errors import BrokerError
 from rocketmq_wire.model import Host, QueueId, StoredMessage, Subscription, TopicConfig
 from rocketmq_wire.records.handles import ReceiptHandle, RetryKind
 from rocketmq_wire.records.pop_checkpoints import REVIVE_GROUP
-from rocketmq_wire.requests.brokers import GetRuntimeInfo
+from rocketmq_wire.requests.brokers import GetRuntimeInfo, GetStatistic
 from rocketmq_wire.requests.groups import PutGroup
 from rocketmq_wire.requests.messages import SendMessage
-from rocketmq_wire.requests.offsets import CommitOffset, GetCommittedOffset, ResetClientOffsets
+from rocketmq_wire.requests.offsets import (
+    CommitOffset,
+    GetCommittedOffset,
+    GetConsumeStats,
+    ResetClientOffsets,
+)
 from rocketmq_wire.requests.permissions import CONSUME, Resources
 from rocketmq_wire.requests.pop import (
     AckMessages,
@@ -227,6 +232,11 @@ def test_popped_messages_raise_the_counter_of_pulled_ones(broker: EngineUnderTes
     rates = [float(rate) for rate in table["getTransferredTps"].split()]
     assert rates[0] == 3.2
     assert float(table["getFoundTps"].split()[0]) == 0.1
+    minute = broker.ask(GetStatistic("GROUP_GET_NUMS", f"{TOPIC}@{GROUP}")).minute
+    assert (minute.total, minute.average) == (32, 32.0)
+    size = broker.ask(GetStatistic("GROUP_GET_SIZE", f"{TOPIC}@{GROUP}")).minute.total
+    assert 32 < size < broker.store.appended_end
+    assert broker.ask(GetConsumeStats(GROUP, TOPIC)).tps == 32 / 60
 
 
 def test_a_filter_skips_messages_and_the_committed_offset_advances(broker: EngineUnderTest) -> None:

@@ -324,19 +324,3 @@ def test_a_queue_consumed_while_its_delay_is_counted_is_pulled_from_later() -> N
     pulls.io.run()
     assert pulls.puller.delays == {FlowLimit.QUEUE: 1}
     assert len(pulls.io.timers) == 1
-
-
-def test_limits_and_times_are_rocketmq_s_defaults() -> None:
-    settings = ConsumerSettings("g")
-    assert (settings.limits.count_max, settings.limits.span_max) == (1_000, 2_000)
-    assert settings.limits.size_max == 100 * 1024 * 1024
-    times = (settings.heartbeat_ms, settings.route_ms, settings.rebalance_ms, settings.lock_ms)
-    assert times == (30_000, 30_000, 20_000, 20_000)
-    assert (settings.persist_ms, settings.suspend_ms, settings.pull_timeout_ms) == (
-        5_000,
-        15_000,
-        30_000,
-    )
-    assert (settings.request_timeout_ms, settings.suspend_queue_ms) == (3_000, 1_000)
-    assert (settings.consume_timeout_ms, settings.consume_batch_size) == (15 * 60_000, 1)
-    assert (settings.threads, settings.attempts, settings.pull_interval_ms) == (20, 16, 0)
