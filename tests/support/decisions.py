@@ -123,6 +123,7 @@ def request_about(name: str, topic: str, group: str) -> Request[Any]:
         "message_id": "00" * 16,
         "key": "invoice",
         "namespace": "orders",
+        "name": "GROUP_GET_NUMS",
         "body": b"body",
         "records": b"records",
         "record": b"record",
