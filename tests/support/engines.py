@@ -61,12 +61,12 @@ class EngineUnderTest:
         self.engine = Engine(self.config, self.store, self.identity)
         self.now_ms = NOW_MS
 
-    def outcome(self, request: Request[Reply]) -> Outcome:
-        return self.engine.handle(request, PEER, self.now_ms)
+    def outcome(self, request: Request[Reply], peer: Peer = PEER) -> Outcome:
+        return self.engine.handle(request, peer, self.now_ms)
 
-    def ask(self, request: Request[R]) -> R:
+    def ask(self, request: Request[R], peer: Peer = PEER) -> R:
         """The reply, with its records durable and visible."""
-        outcome = self.outcome(request)
+        outcome = self.outcome(request, peer)
         assert isinstance(outcome, (Answer, AfterSync)), "the broker holds the request"
         if isinstance(outcome, AfterSync):
             assert self.store.sync() >= outcome.position

@@ -104,6 +104,16 @@ from rocketmq_wire.requests.offsets import (
     ResetClientOffsets,
     SearchOffset,
 )
+from rocketmq_wire.requests.registration import (
+    BrokerNode,
+    CompareVersion,
+    DataVersion,
+    RegisterBroker,
+    RegisterReply,
+    ReportBroker,
+    UnregisterBroker,
+    VersionReply,
+)
 from rocketmq_wire.requests.topics import (
     CreateTopic,
     DeleteTopic,
@@ -113,6 +123,7 @@ from rocketmq_wire.requests.topics import (
     GetTopicStats,
     ListTopicConfigs,
     ListTopics,
+    RegisterTopic,
     RouteReply,
     TopicConfigsReply,
     TopicsReply,
@@ -135,6 +146,8 @@ SEND = SendMessage(
 BATCH = SendBatch(group="p", queue=QUEUE, born_ms=5, body=b"entries", properties=b"k\x01v\x02")
 BROKER_A = BrokerAddresses("broker-a", "DefaultCluster", {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"})
 ROUTE = Route((QueueSet("broker-a", 8, 4, 6, 2),), (BROKER_A,), "broker-a:4")
+NODE = BrokerNode("DefaultCluster", "broker-b", 0, "10.0.0.2:10911")
+VERSION = DataVersion(7, 1_700_000_000_000, 1)
 CONFIG = TopicConfig("orders", 8, 4, 6, "MULTI_TAG", 1, True, {"message.type": "FIFO"})
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
@@ -151,6 +164,17 @@ EXCHANGES: list[tuple[Request[Reply], int, Reply]] = [
     ),
     (ListTopics(), 206, TopicsReply(("a", "b"))),
     (DeleteTopicFromNameServer("orders"), 216, Done()),
+    (RegisterTopic("orders", (QueueSet("broker-b", 8, 4, 6, 2),)), 217, Done()),
+    (RegisterBroker(NODE, VERSION, (CONFIG,), "10.0.0.2:10912"), 103, RegisterReply()),
+    (
+        RegisterBroker(BrokerNode("c", "broker-b", 1, "10.0.0.3:1"), VERSION, (), "", 5_000),
+        103,
+        RegisterReply("10.0.0.2:10912", "10.0.0.2:10911"),
+    ),
+    (UnregisterBroker(NODE), 104, Done()),
+    (ReportBroker(NODE), 904, Done()),
+    (CompareVersion(NODE, VERSION), 322, VersionReply(False, VERSION)),
+    (CompareVersion(NODE, VERSION), 322, VersionReply(True, None)),
     (
         Heartbeat(
             "10.0.0.1@7",

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.engine.admin.administration import Administration
+from rocketmq_broker.engine.admin.name_server import name_server_rules
 from rocketmq_broker.engine.admin.settings import Settings
 from rocketmq_broker.engine.admin.statistics import Statistics
 from rocketmq_broker.engine.core import refusals
@@ -30,7 +31,7 @@ from rocketmq_broker.engine.core.outcomes import (
     done_rule,
     timed_rule,
 )
-from rocketmq_broker.engine.core.routes import Identity, cluster_of, route_of
+from rocketmq_broker.engine.core.routes import Identity
 from rocketmq_broker.engine.groups.clients import QueueLocks, Registration, check_heartbeat
 from rocketmq_broker.engine.messages.delays import DELAYS_FILE, Delays
 from rocketmq_broker.engine.messages.filtering import check_subscription
@@ -46,7 +47,7 @@ from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS, TIMERS
 from rocketmq_broker.storage.errors import StorageError
 from rocketmq_broker.storage.store import Store
 from rocketmq_wire.model import RETRY_PREFIX
-from rocketmq_wire.requests import brokers, groups, messages, offsets, topics, transactions
+from rocketmq_wire.requests import groups, messages, offsets, topics, transactions
 from rocketmq_wire.requests.contract import Done, Reply, Request
 
 _SIZE_BYTES: Final = 4
@@ -73,7 +74,7 @@ class ConfigFile:
 
 
 class Engine:
-    """One broker, which is its own name server."""
+    """One broker, with the name server that it may be."""
 
     def __init__(
         self,
@@ -106,6 +107,7 @@ class Engine:
                 *self._statistics_rules(),
                 *self.pops.rules(),
                 *self._administration.rules(),
+                *name_server_rules(self.tables.brokers),
             )
         }
         self.config_files = (
@@ -149,8 +151,9 @@ class Engine:
         return self._count_messages(hold.request, outcome, now_ms)
 
     def expire_clients(self, now_ms: int) -> None:
-        """Forget clients without heartbeats, and queue locks that no client renewed."""
+        """Forget clients and brokers without heartbeats, and queue locks that were not renewed."""
         self.tables.clients.expire(now_ms)
+        self.tables.brokers.expire(now_ms)
         self.locks.expire(now_ms)
 
     def deliver_delayed(self, now_ms: int) -> bool:
@@ -180,19 +183,6 @@ class Engine:
     def _topic_rules(self) -> tuple[Rule[Any], ...]:
         table = self.tables.topics
         return (
-            Rule(topics.GetRoute, self._route),
-            Rule(
-                brokers.GetCluster,
-                lambda _, peer, __: Answer(
-                    brokers.ClusterReply(cluster_of(self.tables.identity, peer))
-                ),
-            ),
-            answer_rule(
-                topics.ListTopics,
-                lambda _: topics.TopicsReply(tuple(config.name for config in table.all())),
-            ),
-            # The topic itself is the route here: a deleted topic leaves none behind.
-            done_rule(topics.DeleteTopicFromNameServer, lambda _: None),
             answer_rule(topics.ListTopicConfigs, lambda _: topics.TopicConfigsReply(table.all())),
             answer_rule(
                 topics.GetTopicConfig,
@@ -262,11 +252,6 @@ class Engine:
             else:
                 self._activity.stored.add(reply.count, grown, now_ms)
         return outcome
-
-    def _route(self, request: topics.GetRoute, peer: Peer, _: int) -> Outcome:
-        tables, permission = self.tables, self._administration.write_permission
-        route = route_of(tables.topics, tables.identity, request.topic, peer, permission)
-        return Answer(topics.RouteReply(route))
 
     def _heartbeat(self, request: groups.Heartbeat, peer: Peer, now_ms: int) -> Outcome:
         tables = self.tables

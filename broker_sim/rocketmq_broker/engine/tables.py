@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rocketmq_broker.config import BrokerConfig
+from rocketmq_broker.engine.core.broker_table import BrokerTable
 from rocketmq_broker.engine.core.outcomes import AfterSync, Answer, Outcome
-from rocketmq_broker.engine.core.routes import Identity
+from rocketmq_broker.engine.core.routes import Identity, OwnBroker
 from rocketmq_broker.engine.core.topics import Topics, built_in_topics
 from rocketmq_broker.engine.groups.clients import Clients
 from rocketmq_broker.engine.groups.committed_offsets import CommittedOffsets
@@ -25,6 +26,7 @@ class Tables:
     identity: Identity
     store: Store
     topics: Topics
+    brokers: BrokerTable
     groups: Groups
     clients: Clients
     committed: CommittedOffsets
@@ -37,17 +39,19 @@ class Tables:
     ) -> Tables:
         """Load the tables from the store's configuration files."""
         load, save = store.configs.load, store.configs.save
+        topics = Topics(
+            load(TOPICS),
+            save,
+            auto_create=config.auto_create_topic,
+            auto_create_queues=config.auto_create_topic_queues,
+            built_in=built_in_topics(identity.cluster_name, identity.broker_name),
+        )
         return cls(
             config,
             identity,
             store,
-            Topics(
-                load(TOPICS),
-                save,
-                auto_create=config.auto_create_topic,
-                auto_create_queues=config.auto_create_topic_queues,
-                built_in=built_in_topics(identity.cluster_name, identity.broker_name),
-            ),
+            topics,
+            BrokerTable(identity.broker_name, OwnBroker(identity, topics)),
             Groups(
                 load(GROUPS),
                 save,

@@ -13,7 +13,16 @@ from rocketmq_wire.codes import RequestCode, ResponseCode
 from rocketmq_wire.errors import BrokerError, LocalProtocolError, RemoteProtocolError, broker_error
 from rocketmq_wire.limits import LIST_SIZE_MAX, LIST_VALUES_MAX, REQUEST_SIZE_MAX
 from rocketmq_wire.model import Buffer
-from rocketmq_wire.remoting.codecs import brokers, groups, members, messages, offsets, pop, topics
+from rocketmq_wire.remoting.codecs import (
+    brokers,
+    groups,
+    members,
+    messages,
+    offsets,
+    pop,
+    registration,
+    topics,
+)
 from rocketmq_wire.remoting.codecs.layouts import Codec, EncodedReply, EncodedRequest, Fields
 from rocketmq_wire.remoting.headers import Header
 from rocketmq_wire.requests.contract import Reply, Request
@@ -23,7 +32,7 @@ R = TypeVar("R", bound=Reply)
 
 _Decode = Callable[[Fields, Buffer], "Request[Reply]"]
 
-_MODULES: Final = (messages, offsets, groups, members, topics, brokers, pop)
+_MODULES: Final = (messages, offsets, groups, members, topics, brokers, registration, pop)
 # Any: mypy checks each row where it is made.
 _ROWS: Final[list[Codec[Any, Any]]] = [row for module in _MODULES for row in module.CODECS]
 _BY_TYPE: Final[dict[type, Codec[Any, Any]]] = {row.request.record: row for row in _ROWS}

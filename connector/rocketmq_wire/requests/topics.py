@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.limits import ROUTE_QUEUES_MAX
-from rocketmq_wire.model import QueueId, QueueStats, Route, TopicConfig
+from rocketmq_wire.model import QueueId, QueueSet, QueueStats, Route, TopicConfig
 from rocketmq_wire.requests import permissions
 from rocketmq_wire.requests.contract import Done, Reply, Request
 
@@ -58,6 +58,16 @@ class DeleteTopicFromNameServer(Request[Done]):
     access = permissions.ADMIN
     to_name_server = True
     topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTopic(Request[Done]):
+    """217: a registered broker's queues of one topic; some brokers of 5.x send it."""
+
+    access = permissions.ADMIN
+    to_name_server = True
+    topic: str
+    queue_sets: tuple[QueueSet, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from rocketmq_wire.requests.contract import Done, Reply, Request
 from rocketmq_wire.requests.groups import ClientsReply, ListGroupClients
 from rocketmq_wire.requests.messages import RecordsReply, SendRecords, SendReply, SendStatus
 from rocketmq_wire.requests.offsets import GetMaxOffset
+from rocketmq_wire.requests.registration import RegisterReply
 from rocketmq_wire.requests.topics import GetRoute
 from support.remoting_exchanges import EXCHANGES, PULL, QUEUE, SEND, ask, header_of
 from support.remoting_sessions import receive
@@ -131,8 +132,8 @@ def test_a_broken_answer_is_a_protocol_error_or_has_defaults(asked: Request[Repl
         reply = decode_reply(asked, Header(0, flag=1), body)
     except RemoteProtocolError:
         return
-    # Lines of settings and records are no JSON.
-    assert isinstance(reply, (Done, SettingsReply, RecordsReply))
+    # Lines of settings and records are no JSON, and a registration's answer has no body.
+    assert isinstance(reply, (Done, SettingsReply, RecordsReply, RegisterReply))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from rocketmq_broker.engine.core.outcomes import (
     done_rule,
     timed_rule,
 )
-from rocketmq_broker.engine.core.routes import WritePermission
 from rocketmq_broker.engine.messages.store_again import require_right
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import BROKER_VERSION
@@ -36,7 +35,7 @@ from rocketmq_wire.records.message_id import parse_offset_message_id
 from rocketmq_wire.records.properties import KEYS, UNIQUE_KEY
 from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.requests import brokers, groups, members, messages, offsets
-from rocketmq_wire.requests.contract import CountReply, Reply
+from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.permissions import CONSUME
 
 _VERSION_NAME: Final = "V5_3_3"
@@ -62,7 +61,6 @@ class Administration:
         self._statistics = statistics
         self._settings = settings
         self._activity = activity
-        self.write_permission = WritePermission()
 
     def rules(self) -> tuple[Rule[Any], ...]:
         settings, tables = self._settings, self._tables
@@ -75,8 +73,6 @@ class Administration:
             timed_rule(brokers.GetRuntimeInfo, self._runtime_info),
             timed_rule(brokers.GetStatistic, self._statistic),
             timed_rule(brokers.CleanConsumeQueues, self._clean),
-            answer_rule(brokers.WipeWritePermission, self._set_permission),
-            answer_rule(brokers.AddWritePermission, self._set_permission),
             # The broker keeps no such entries: its topics have no order of their own.
             done_rule(brokers.DeleteNameServerEntry, lambda _: None),
             done_rule(groups.PutGroup, lambda request: tables.groups.put(request.settings)),
@@ -121,16 +117,6 @@ class Administration:
     def _clean(self, _: brokers.CleanConsumeQueues, now_ms: int) -> Outcome:
         self._tables.store.clean(now_ms)
         return DONE
-
-    def _set_permission(
-        self, request: brokers.WipeWritePermission | brokers.AddWritePermission
-    ) -> Reply:
-        tables = self._tables
-        if request.broker != tables.identity.broker_name:
-            return CountReply(0)
-        may_write = isinstance(request, brokers.AddWritePermission)
-        self.write_permission = WritePermission(may_write, tables.topics.version)
-        return CountReply(len(tables.topics.all()))
 
     # --- groups ---------------------------------------------------------------------------------
 

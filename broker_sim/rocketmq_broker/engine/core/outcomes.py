@@ -107,13 +107,18 @@ class Peer:
     """The connection that a request came by, and who signed it."""
 
     key: int
-    """Unique among the connections."""
+    """Unique among the connections; negative for gRPC."""
     host: str
     port: int
     local_host: str = ""
     """The broker's address that the peer connected to; empty if unknown."""
     sender: Sender | None = field(default=None, compare=False)
     """None if the sender may do everything."""
+
+    @property
+    def reaches_all_brokers(self) -> bool:
+        """False over gRPC: all requests of such a client go to this broker."""
+        return self.key >= 0
 
     @property
     def access_key(self) -> str:

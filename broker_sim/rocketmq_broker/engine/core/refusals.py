@@ -44,6 +44,12 @@ setting_illegal = Refusal(Code.SYSTEM_ERROR, "%s cannot be set: %s")
 statistic_missing = Refusal(Code.SYSTEM_ERROR, "The stats <%s> <%s> not exist")
 feature_unsupported = Refusal(Code.REQUEST_CODE_NOT_SUPPORTED, "this broker does not support %s")
 
+registration_illegal = Refusal(Code.SYSTEM_ERROR, "the broker cannot be registered: %s")
+broker_name_taken = Refusal(
+    Code.SYSTEM_ERROR,
+    "the broker cannot be registered: brokerName %s belongs to %s. Give each broker its own name",
+)
+
 # --- subscriptions and committed offsets -----------------------------------------------------
 
 subscription_illegal = Refusal(

@@ -1,12 +1,12 @@
-"""Routes and cluster data, as a name server of this one broker answers them."""
+"""The broker's names and address, and its own entry in a name server's table."""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.core.outcomes import Peer
 from rocketmq_broker.engine.core.topics import Topics
 from rocketmq_wire import model
@@ -35,58 +35,52 @@ class Identity:
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class WritePermission:
-    """A tool's override of the topics' write permissions, valid until the topics change.
+class OwnBroker:
+    """The broker itself in its name server's table: its topics are its routes."""
 
-    With a real name server, the broker then registers its topics again and so ends the override.
-    """
+    def __init__(self, identity: Identity, topics: Topics) -> None:
+        self._identity = identity
+        self._topics = topics
+        self._may_write = True
+        """A tool's override of the topics' write permissions."""
+        self._override_version = -1
+        """The version of the topics for which it is valid.
 
-    may_write: bool = True
-    version: int = -1
-    """The version of the topics' table that it is valid for."""
+        RocketMQ's brokers register changed topics again, which ends the override.
+        """
 
-    def of(self, permission: int, version: int) -> int:
-        """A topic's permission in routes."""
-        if version != self.version:
-            return permission
-        if self.may_write:
+    def addresses(self, peer: Peer) -> model.BrokerAddresses:
+        identity = self._identity
+        return model.BrokerAddresses(
+            identity.broker_name, identity.cluster_name, {model.MASTER_ID: identity.address(peer)}
+        )
+
+    def topics(self) -> Collection[str]:
+        return [config.name for config in self._topics.all()]
+
+    def queue_set(self, topic: str) -> model.QueueSet | None:
+        config = self._topics.get(topic)
+        if config is None:
+            return None
+        return model.QueueSet(
+            self._identity.broker_name,
+            config.read_queue_count,
+            config.write_queue_count,
+            self._permission_of(config),
+            config.sys_flag,
+        )
+
+    def set_write_permission(self, *, may_write: bool) -> int:
+        self._may_write = may_write
+        self._override_version = self._topics.version
+        return len(self._topics.all())
+
+    def _permission_of(self, config: model.TopicConfig) -> int:
+        if self._override_version != self._topics.version:
+            return config.permission
+        if self._may_write:
             return model.PERMISSION_READ | model.PERMISSION_WRITE
-        return permission & ~model.PERMISSION_WRITE
-
-
-def route_of(
-    topics: Topics, identity: Identity, topic: str, peer: Peer, permission: WritePermission
-) -> model.Route:
-    """The route of a topic, or its refusal (17)."""
-    config = topics.get(topic)
-    if config is None:
-        raise refusals.route_missing(topic)
-    return model.Route(
-        queue_sets=(
-            model.QueueSet(
-                identity.broker_name,
-                config.read_queue_count,
-                config.write_queue_count,
-                permission.of(config.permission, topics.version),
-                config.sys_flag,
-            ),
-        ),
-        brokers=(_addresses(identity, peer),),
-    )
-
-
-def cluster_of(identity: Identity, peer: Peer) -> model.ClusterInfo:
-    return model.ClusterInfo(
-        brokers=(_addresses(identity, peer),),
-        clusters={identity.cluster_name: (identity.broker_name,)},
-    )
-
-
-def _addresses(identity: Identity, peer: Peer) -> model.BrokerAddresses:
-    return model.BrokerAddresses(
-        identity.broker_name, identity.cluster_name, {model.MASTER_ID: identity.address(peer)}
-    )
+        return config.permission & ~model.PERMISSION_WRITE
 
 
 @lru_cache(maxsize=4_096)

@@ -13,7 +13,7 @@ from rocketmq_broker.engine.core import refusals
 from rocketmq_broker.engine.tables import Tables
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import broker_error
-from rocketmq_wire.model import PERMISSION_READ, RETRY_PREFIX, QueueId
+from rocketmq_wire.model import RETRY_PREFIX, QueueId
 from rocketmq_wire.requests.groups import (
     Assignment,
     AssignmentReply,
@@ -57,19 +57,19 @@ class Assignments:
         self._tables.store.configs.save(FILE_NAME, {_TABLE: modes})
         self._modes = modes
 
-    def assign(self, request: QueryAssignment) -> AssignmentReply:
-        """The queues of a member; without an assignment it keeps the queues that it owns."""
+    def assign(self, request: QueryAssignment, queues: Sequence[QueueId]) -> AssignmentReply:
+        """The queues of a member; without an assignment it keeps the queues that it owns.
+
+        Args:
+            request: The member's question.
+            queues: The topic's readable queues, of all brokers.
+        """
         entry = self._modes.get(request.topic, {}).get(request.group, {})
         mode = ConsumeMode.POP if entry.get("mode") == "POP" else ConsumeMode.PULL
-        config = self._tables.topics.get(request.topic)
-        if config is None or not config.permission & PERMISSION_READ:
+        if not queues:
             if not request.topic.startswith(RETRY_PREFIX):
                 _warn(request, "the topic is missing or not readable")
             return AssignmentReply(None)
-        queues = [
-            QueueId(request.topic, self._tables.identity.broker_name, index)
-            for index in range(config.read_queue_count)
-        ]
         is_balanced = self._tables.groups.server_load_balancer
         if request.message_model == "BROADCASTING" or not is_balanced:
             return _reply(mode, queues)

@@ -6,11 +6,11 @@ from typing import Any
 
 from rocketmq_broker.engine.core.activity import Activity
 from rocketmq_broker.engine.core.outcomes import (
+    Answer,
     CountHeldPops,
     Outcome,
     Peer,
     Rule,
-    answer_rule,
     done_rule,
     timed_rule,
 )
@@ -46,7 +46,7 @@ class Pops:
             timed_rule(requests.PeekMessages, self.popping.peek),
             timed_rule(requests.AwaitMessages, self.popping.await_messages),
             Rule(requests.GetPollingCount, self._polling_count),
-            answer_rule(QueryAssignment, self._assignments.assign),
+            Rule(QueryAssignment, self._assign),
             done_rule(SetConsumeMode, self._assignments.set_mode),
         )
 
@@ -63,6 +63,10 @@ class Pops:
         """Forget the pops of a deleted topic."""
         self._cursors.in_flight.forget_topic(topic)
         self.orderly.forget_topic(topic)
+
+    def _assign(self, request: QueryAssignment, peer: Peer, _: int) -> Outcome:
+        queues = self._tables.brokers.readable_queues(request.topic, peer)
+        return Answer(self._assignments.assign(request, queues))
 
     def _polling_count(self, request: requests.GetPollingCount, _: Peer, __: int) -> Outcome:
         self._tables.topics.require(request.queue.topic)

@@ -294,6 +294,7 @@ class EngineShell:
         self._held.take_peer(peer.key)
         self._pop_waiters.forget_peer(peer.key)
         self.engine.tables.clients.forget_peer(peer.key)
+        self.engine.tables.brokers.forget_peer(peer.key)
         self._notify_members()
 
     def _notify_members(self) -> None:

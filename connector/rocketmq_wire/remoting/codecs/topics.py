@@ -6,6 +6,7 @@ needs it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from rocketmq_wire.codes import CLIENT_VERSION, RequestCode, ResponseCode
@@ -131,9 +132,17 @@ def _config_of(config: body.JsonObject, name: str) -> TopicConfig:
     return _CONFIG.read(config if is_named else {**config, "topicName": name})
 
 
-def _configs_of(owner: body.JsonObject, name: str) -> tuple[TopicConfig, ...]:
+CONFIG_TABLE: Final = "topicConfigTable"
+"""The member that holds a broker's topics, by name."""
+
+
+def configs_from_json(owner: body.JsonObject, name: str = CONFIG_TABLE) -> tuple[TopicConfig, ...]:
     table = member_object(owner, name)
     return tuple([_config_of(as_object(table[topic], name), topic) for topic in sorted(table)])
+
+
+def configs_json(configs: Iterable[TopicConfig]) -> body.JsonObject:
+    return {config.name: _CONFIG.write(config) for config in configs}
 
 
 def _encode_config(_: topics.GetTopicConfig, reply: topics.TopicConfigsReply) -> EncodedReply:
@@ -148,9 +157,8 @@ def _decode_config(request: topics.GetTopicConfig, reply: EncodedReply) -> topic
 
 _CONFIGS: Final = body.members(
     constant("dataVersion", body.NO_VERSION),
-    body.member("topicConfigTable", "configs", _configs_of,
-                lambda configs: {config.name: _CONFIG.write(config) for config in configs}),
-)  # fmt: skip
+    body.member(CONFIG_TABLE, "configs", configs_from_json, configs_json),
+)
 _STATS: Final = body.Object(
     QueueStats,
     body.integer("minOffset", "start"),
@@ -167,6 +175,9 @@ CODECS: Final = (
           answer(topics.TopicsReply, body=body.members(body.texts("topicList", "topics")))),
     Codec(RequestCode.DELETE_TOPIC_IN_NAMESRV,
           layout(topics.DeleteTopicFromNameServer, header.text("topic")), DONE),
+    Codec(RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+          layout(topics.RegisterTopic, header.text("topic"),
+                 body=body.members(body.objects("queueDatas", "queue_sets", _QUEUE_SET))), DONE),
     Codec(RequestCode.UPDATE_AND_CREATE_TOPIC,
           Layout(topics.CreateTopic, _encode_create, _decode_create), DONE),
     Codec(RequestCode.DELETE_TOPIC_IN_BROKER, layout(topics.DeleteTopic, header.text("topic")),

@@ -71,7 +71,8 @@ def test_a_heartbeat_of_the_client_in_cpp_is_read():
 
 
 def test_a_heartbeat_holds_tags_and_their_hashes():
-    (consumer,) = EXCHANGES[5][0].consumers  # type: ignore[attr-defined]
+    (heartbeat,) = (asked for asked, _, _ in EXCHANGES if isinstance(asked, Heartbeat))
+    (consumer,) = heartbeat.consumers
     (body,) = encode_request(Heartbeat("c", (), (consumer,))).body
     tagged, sql = json.loads(bytes(body))["consumerDataSet"][0]["subscriptionDataSet"]
     assert tagged["tagsSet"] == ["TagA", "TagB"]
