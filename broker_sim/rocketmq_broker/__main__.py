@@ -74,6 +74,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help=f"the store (default: {given.data_dir})",
     )
+    parser.add_argument(
+        "--name-server",
+        metavar="HOST:PORT",
+        help="register there (several: A:1;B:2), and serve no name server",
+    )
+    parser.add_argument(
+        "--broker-name", help=f"the broker's own name (default: {given.broker_name})"
+    )
     parser.add_argument("--memory", action="store_true", help="store nothing on the disk")
     parser.add_argument(
         "--set",
@@ -106,7 +114,7 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
     """The configuration file's values, overridden by the command line's. Raises ConfigError."""
     values = read_values(arguments.config) if arguments.config else {}
     values.update(parse_assignment(text) for text in arguments.assignments)
-    for name in ("host", "port", "grpc_port", "data_dir"):
+    for name in ("host", "port", "grpc_port", "data_dir", "name_server", "broker_name"):
         if getattr(arguments, name) is not None:
             values[name] = getattr(arguments, name)
     if arguments.memory:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from rocketmq_broker.errors import ConfigError
 from rocketmq_wire.limits import TOPIC_QUEUES_MAX
 from rocketmq_wire.model import BODY_SIZE_MAX, NAME_PATTERN
+from rocketmq_wire.numbers import whole_number
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -44,6 +45,9 @@ class BrokerConfig:
     port: int = _between(0, 0, _PORT_MAX)
     name_server_apart: bool = False
     name_server_port: int = _between(0, 0, _PORT_MAX)
+    name_server: str = ""
+    name_server_access_key: str = ""
+    name_server_secret_key: str = field(default="", repr=False)
     grpc: bool = True
     grpc_port: int = _between(0, 0, _PORT_MAX)
     advertised_host: str = ""
@@ -112,6 +116,7 @@ class BrokerConfig:
                 raise ConfigError(_refusal(name, "letters, digits, _ and -", getattr(self, name)))
         if not self.host:
             raise ConfigError(_refusal("host", "an address to listen on", self.host))
+        _check_name_server(self)
         if self.flush != "memory" and not self.data_dir:
             raise ConfigError(_refusal("data_dir", "a folder, unless flush is memory", ""))
 
@@ -119,6 +124,12 @@ class BrokerConfig:
     def longest_hold_ms(self) -> int:
         """How long a pull or pop may wait for messages; 0: not at all."""
         return self.suspend_ms_max if self.long_polling else 0
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The addresses at which the broker registers; empty if it is a name server itself."""
+        parts = self.name_server.replace(",", ";").split(";")
+        return tuple(part.strip() for part in parts if part.strip())
 
     @property
     def in_memory(self) -> bool:
@@ -202,6 +213,18 @@ def _check(key: Field[Any], value: Any) -> None:
         low, high = key.metadata["low"], key.metadata["high"]
         if not low <= value <= high:
             raise ConfigError(_refusal(key.name, f"between {low} and {high}", value))
+
+
+def _check_name_server(config: BrokerConfig) -> None:
+    for address in config.name_servers:
+        host, _, port = address.rpartition(":")
+        number = whole_number(port)
+        if not host.strip("[]") or number is None or not 0 < number <= _PORT_MAX:
+            raise ConfigError(_refusal("name_server", "host:port;host:port", config.name_server))
+    if config.name_server and config.name_server_apart:
+        raise ConfigError("'name_server' and 'name_server_apart' exclude each other")
+    if bool(config.name_server_access_key) != bool(config.name_server_secret_key):
+        raise ConfigError("'name_server_access_key' and 'name_server_secret_key' need each other")
 
 
 def _check_security(config: BrokerConfig) -> None:

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.consumer.common.messages import ReceivedMessage, decode_messages
@@ -17,6 +17,10 @@ from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import TopicNotFoundError, raise_first
 from rocketmq_wire.model import Message, OffsetRange, QueueId, TopicConfig
+
+if TYPE_CHECKING:
+    from rocketmq_broker import Broker
+    from rocketmq_cli.support.broker_process import BrokerProcess
 
 QUEUES: Final = 4
 """The default number of queues of a new topic."""
@@ -43,6 +47,7 @@ class RocketMQ:
         label: The test's name, part of its topics and groups.
         log_lines: Returns the last lines of the broker's log.
         deletes_topics: Deletes the test's topics at the end.
+        brokers: The brokers that the factory started, by name.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class RocketMQ:
         label: str = "test",
         log_lines: Callable[[], list[str]] | None = None,
         deletes_topics: bool = False,
+        brokers: Mapping[str, Broker | BrokerProcess] | None = None,
     ) -> None:
         self._real_name_server = name_server
         self._real_endpoints = endpoints
@@ -62,6 +68,11 @@ class RocketMQ:
         self._group: str | None = None
         self._topics: list[str] = []
         self._cluster: Cluster | None = None
+        self.brokers = dict(brokers or {})
+        """The brokers that the factory started, by name: each has `start()` and `stop()`.
+
+        Those with `process=True` have `kill()`, too.
+        """
         self.log_lines = log_lines
         """Returns the last lines of the broker's log; None for a cluster on other machines."""
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -179,34 +180,62 @@ def rocketmq_factory(
     """Starts more brokers: `rocketmq_factory(**settings)`, with the names of conf/broker.toml.
 
     The brokers run in this process, or with `process=True` each in its own, and end with the
-    test. They keep messages in memory unless `flush` is set.
+    test. They keep messages in memory unless `flush` is set. `brokers=3` starts a cluster of three,
+    `broker-a` to `broker-c`; the first is the name server of all.
     """
     with ExitStack() as stack:
 
-        def make(*, process: bool = False, **settings: Any) -> RocketMQ:
-            folder = tmp_path_factory.mktemp("rocketmq")
+        def make(*, brokers: int = 1, process: bool = False, **settings: Any) -> RocketMQ:
+            from pytest_rocketmq.handle import RocketMQ
+
             begin = _own_process if process else _own_broker
-            own = begin(stack, folder, request, settings)
+            started: dict[str, Broker | BrokerProcess] = {}
+            logs: list[Callable[[], list[str]]] = []
+            for name in _broker_names(brokers, settings):
+                folder = tmp_path_factory.mktemp("rocketmq")
+                started[name], lines = begin(stack, folder, {**settings, "broker_name": name})
+                if process or not logs:
+                    # Brokers of one process share a logger.
+                    logs.append(lines)
+                settings = {"name_server": started[name].name_server, **settings}
+            first = next(iter(started.values()))
+            has_endpoints = brokers == 1 and settings.get("grpc", True)
+            own = RocketMQ(
+                first.name_server,
+                (lambda: first.endpoints) if has_endpoints else None,
+                label=request.node.name,
+                log_lines=lambda: [line for lines in logs for line in lines()],
+                brokers=started,
+            )
             return stack.enter_context(_reported(request, own))
 
         yield make
 
 
+def _broker_names(count: int, settings: dict[str, Any]) -> list[str]:
+    if not 1 <= count <= len(ascii_lowercase):
+        raise ValueError(f"brokers must be 1 to {len(ascii_lowercase)}, got {count}")
+    if count == 1:
+        return [settings.get("broker_name", "broker-a")]
+    prefix = settings.get("broker_name", "broker")
+    return [f"{prefix}-{letter}" for letter in ascii_lowercase[:count]]
+
+
 def _own_process(
-    stack: ExitStack, folder: Path, request: pytest.FixtureRequest, settings: dict[str, Any]
-) -> RocketMQ:
+    stack: ExitStack, folder: Path, settings: dict[str, Any]
+) -> tuple[BrokerProcess, Callable[[], list[str]]]:
+    from pytest_rocketmq.logs import last_lines
     from rocketmq_cli.support.broker_process import BrokerProcess
 
     given = [f"--set={name}={_toml(value)}" for name, value in settings.items()]
     process = _started(BrokerProcess(folder, "--verbose", *given))
     stack.callback(process.stop)
-    return _process_handle(process, request.node.name)
+    return process, lambda: last_lines(process.log_path)
 
 
 def _own_broker(
-    stack: ExitStack, folder: Path, request: pytest.FixtureRequest, settings: dict[str, Any]
-) -> RocketMQ:
-    from pytest_rocketmq.handle import RocketMQ
+    stack: ExitStack, folder: Path, settings: dict[str, Any]
+) -> tuple[Broker, Callable[[], list[str]]]:
     from pytest_rocketmq.logs import RecentLines
     from rocketmq_broker import Broker
     from rocketmq_broker.config import config_from
@@ -215,9 +244,7 @@ def _own_broker(
     recent = stack.enter_context(RecentLines())
     config = config_from(values, "rocketmq_factory")
     broker = stack.enter_context(Broker(config, grpc_when_asked=True))
-    label = request.node.name
-    endpoints = (lambda: broker.endpoints) if config.grpc else None
-    return RocketMQ(broker.name_server, endpoints, label=label, log_lines=recent.lines)
+    return broker, recent.lines
 
 
 def _toml(value: object) -> str:

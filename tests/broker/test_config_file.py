@@ -55,6 +55,10 @@ def test_unknown_key_without_a_near_one_lists_the_known_ones():
         ({"flush": "fast"}, "'flush' must be one of sync, async, memory, got 'fast'"),
         ({"broker_name": "a b"}, "'broker_name' must be letters"),
         ({"data_dir": ""}, "'data_dir' must be a folder"),
+        ({"name_server": "127.0.0.1"}, "'name_server' must be host:port;host:port"),
+        ({"name_server": "a:9876;b:0"}, "'name_server' must be host:port;host:port"),
+        ({"name_server": "a:1", "name_server_apart": True}, "exclude each other"),
+        ({"name_server_access_key": "a"}, "need each other"),
         ({"transfer_bytes_max": 0}, "'transfer_bytes_max' must be between"),
     ],
 )

@@ -109,6 +109,28 @@ def test_a_factory_makes_brokers_with_settings(
     assert two.endpoints
 
 
+@pytest.mark.parametrize("process", [False, True])
+def test_a_factory_makes_a_cluster(
+    rocketmq_factory: Callable[..., RocketMQ], process: bool
+) -> None:
+    three = rocketmq_factory(brokers=3, process=process)
+    names = {"broker-a", "broker-b", "broker-c"}
+    assert {queue.broker for queue in three.cluster.queues(three.topic)} == names
+    three.produce(range_of(24))
+    assert {message.broker for message in three.consume_all()} == names
+    assert three.log_lines is not None
+    assert three.log_lines()
+    with pytest.raises(RuntimeError, match="use name_server"):
+        _ = three.endpoints
+    three.brokers["broker-c"].stop()
+    assert {queue.broker for queue in three.cluster.queues(three.topic)} == names - {"broker-c"}
+
+
+def test_a_factory_refuses_a_number_of_brokers(rocketmq_factory: Callable[..., RocketMQ]) -> None:
+    with pytest.raises(ValueError, match="brokers must be 1 to 26, got 0"):
+        rocketmq_factory(brokers=0)
+
+
 def test_a_faulty_network_delays_and_heals(rocketmq_faults: RocketMQFaults) -> None:
     topic = rocketmq_faults.topic
     with open_cluster(over(rocketmq_faults)) as cluster:

@@ -52,6 +52,7 @@ class Addresses:
     """Where clients reach a running broker."""
 
     name_server: str
+    """The broker's own, or those where it is registered."""
     endpoints: str | None
     """None if gRPC is not served, or not yet."""
 
@@ -64,10 +65,13 @@ class RunningBroker:
         shell: EngineShell,
         remoting: dict[str, RemotingServer],
         addresses: Addresses,
+        host: str,
         begin_grpc: Callable[[BoundPorts | None], Awaitable[GrpcServer]],
     ) -> None:
         self.shell = shell
         self.addresses = addresses
+        self._host = host
+        """The host by which clients on this machine reach the broker."""
         self._remoting = remoting
         """The servers of the TCP protocol, by the name of their port."""
         self._grpc: GrpcServer | None = None
@@ -85,6 +89,8 @@ class RunningBroker:
                 await self.serve_grpc(bound)
                 assert self._grpc is not None
                 ports["grpcPort"] = self._grpc.port
+            if self.shell.registration is not None:
+                await self.shell.registration.begin()
             if not self.shell.config.in_memory:
                 self.shell.store.configs.save(_ADDRESSES, ports)
         except BaseException:
@@ -101,14 +107,15 @@ class RunningBroker:
                 raise RuntimeError("the broker stops: it serves no gRPC any more")
             if self._grpc is None:
                 self._grpc = await self._begin_grpc(bound)
-                host = self.addresses.name_server.rpartition(":")[0]
-                endpoints = f"{host}:{self._grpc.port}"
+                endpoints = host_and_port(self._host, self._grpc.port)
                 self.addresses = replace(self.addresses, endpoints=endpoints)
         return self.addresses
 
     async def stop(self) -> None:
         """Take no more requests, answer the held ones, and make everything durable."""
         self._is_stopping = True
+        if self.shell.registration is not None:
+            await self.shell.registration.end()
         for server in self._remoting.values():
             server.stop_listening()
         async with self._grpc_lock:
@@ -173,17 +180,18 @@ def _assemble(
     room = room_for(config.connections_max)
     clock = BrokerClock(store.newest_ms)
     shell = EngineShell(Engine(config, store, identity, clock.ahead_ms), store, config, clock)
-    roles = {"port": Role.BOTH}
+    roles = {"port": Role.BROKER if config.name_servers else Role.BOTH}
     if config.name_server_apart:
         roles = {"port": Role.BROKER, "nameServerPort": Role.NAME_SERVER}
     remoting = {
         name: RemotingServer(shell, config, role, tls_files, guard, room=room)
         for name, role in roles.items()
     }
-    name_server_port = bound.port("nameServerPort" if config.name_server_apart else "port")
-    addresses = Addresses(host_and_port(host or "127.0.0.1", name_server_port), None)
+    own_host = host or "127.0.0.1"
+    own_port = bound.port("nameServerPort" if config.name_server_apart else "port")
+    name_server = ";".join(config.name_servers) or host_and_port(own_host, own_port)
     begin_grpc = partial(_begin_grpc, shell, config, tls_files, guard, room)
-    return RunningBroker(shell, remoting, addresses, begin_grpc)
+    return RunningBroker(shell, remoting, Addresses(name_server, None), own_host, begin_grpc)
 
 
 async def _begin_grpc(

@@ -41,6 +41,7 @@ from rocketmq_wire.requests.registration import (
 
 EXPIRY_MS: Final = 120_000
 """As in RocketMQ; brokers register every 30 s."""
+NO_ROUTE: Final = Route((), ())
 _EXPIRY_MS_MAX: Final = 3_600_000
 
 
@@ -124,6 +125,8 @@ class BrokerTable:
         self._own_name = own_name
         self._own = own
         self._registered: dict[str, RegisteredBroker] = {}
+        self._learned: dict[str, Route] | None = None
+        """The last route from another name server; None if none was asked."""
 
     # --- routes -------------------------------------------------------------------------------
 
@@ -160,10 +163,16 @@ class BrokerTable:
 
     def readable_queues(self, topic: str, peer: Peer) -> tuple[QueueId, ...]:
         """The queues of a topic that may be read, sorted; empty if no broker has it."""
+        if self._learned is not None:
+            return self._learned.get(topic, NO_ROUTE).readable_queues(topic)
         try:
             return self.route(topic, peer).readable_queues(topic)
         except BrokerError:
             return ()
+
+    def learn(self, topic: str, route: Route) -> None:
+        """Keep what another name server answered, for `readable_queues`."""
+        self._learned = {topic: route}
 
     # --- tools --------------------------------------------------------------------------------
 

@@ -108,6 +108,10 @@ class Topics:
     def all(self) -> tuple[model.TopicConfig, ...]:
         return tuple(self._table[name] for name in sorted(self._table))
 
+    def with_built_in(self) -> tuple[model.TopicConfig, ...]:
+        """All topics that have a route, the built-in ones too."""
+        return tuple({**self._built_in, **self._table}.values())
+
     def require(self, topic: str) -> model.TopicConfig:
         """The topic. Refuses (17) an unknown one."""
         config = self.get(topic)
