@@ -38,6 +38,10 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
 _SWITCH_SECONDS: Final = 0.000_2
 
 
+_OPTIONS: Final = ("host", "port", "grpc_port", "data_dir", "name_server", "broker_name")
+"""The keys that are options, too."""
+
+
 class _WithoutPandas(MetaPathFinder):
     """Hides an installed pandas.
 
@@ -55,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="TOML file with any of the keys below",
+        help="TOML file with keys as below",
     )
     given = BrokerConfig()
     parser.add_argument("--host", help=f"address to listen on (default: {given.host})")
@@ -76,11 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--name-server",
-        metavar="HOST:PORT",
-        help="register there (several: A:1;B:2), and serve no name server",
+        metavar="ADDR",
+        help="register there, and serve no name server",
     )
     parser.add_argument(
-        "--broker-name", help=f"the broker's own name (default: {given.broker_name})"
+        "--broker-name",
+        metavar="NAME",
+        help=f"its own name (default: {given.broker_name})",
     )
     parser.add_argument("--memory", action="store_true", help="store nothing on the disk")
     parser.add_argument(
@@ -89,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         dest="assignments",
-        help="any of the keys below; may be repeated",
+        help="any of the keys; may be repeated",
     )
     parser.add_argument(
         "--ready-file", type=Path, metavar="FILE", help="written as JSON once the broker serves"
@@ -98,11 +104,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--exit-with-parent", action="store_true", help="end when the starting process ends"
     )
     parser.add_argument("--verbose", action="store_true", help="log what the broker does")
-    keys = [f"{key.name}={_shown(getattr(given, key.name))}" for key in fields(given)]
+    # The options above have their defaults in their own lines.
+    keys = [
+        f"{key.name}={_shown(getattr(given, key.name))}"
+        for key in fields(given)
+        if key.name not in _OPTIONS
+    ]
     listed = textwrap.fill(
-        "  ".join(keys), 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        " ".join(keys), 79, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
     )
-    notes = f"keys of --config and --set, with their defaults:\n{listed}"
+    notes = f"more keys of --config and --set, with their defaults:\n{listed}"
     parser.epilog = f"{parser.epilog}\n\n{notes}" if parser.epilog else notes
 
 
@@ -114,7 +125,7 @@ def config_of(arguments: argparse.Namespace) -> BrokerConfig:
     """The configuration file's values, overridden by the command line's. Raises ConfigError."""
     values = read_values(arguments.config) if arguments.config else {}
     values.update(parse_assignment(text) for text in arguments.assignments)
-    for name in ("host", "port", "grpc_port", "data_dir", "name_server", "broker_name"):
+    for name in _OPTIONS:
         if getattr(arguments, name) is not None:
             values[name] = getattr(arguments, name)
     if arguments.memory:

@@ -218,7 +218,7 @@ def _broker_names(count: int, settings: dict[str, Any]) -> list[str]:
     if count == 1:
         return [settings.get("broker_name", "broker-a")]
     prefix = settings.get("broker_name", "broker")
-    return [f"{prefix}-{letter}" for letter in ascii_lowercase[:count]]
+    return [f"{prefix}-{suffix}" for suffix in ascii_lowercase[:count]]
 
 
 def _own_process(

@@ -59,9 +59,11 @@ LENIENT_KEYS_MAX: Final = 64 * 1024
 """Keys without quotes of a server's JSON: one for each of those queues."""
 TOPIC_QUEUES_MAX: Final = 4_096
 """Queues of a topic. Its statistics are one answer, with an entry for each."""
-REGISTERED_BROKERS_MAX: Final = 1_024
-"""Brokers that register with one name server, by name."""
-REGISTERED_TOPICS_MAX: Final = 1 << 18
-"""Topics of all brokers that register with one name server: 100 MB of its memory."""
-REPLICAS_MAX: Final = 64
+REGISTRATION_TOPICS_MAX: Final = 2_000
+"""Topics of one request by which a broker registers; brokers with more register them in parts."""
+REGISTERED_BROKERS_MAX: Final = 256
+"""Broker names that register with one name server: one answer lists them all."""
+REPLICAS_MAX: Final = 8
 """Processes of one broker name that register with a name server."""
+REGISTERED_TOPICS_MAX: Final = 32 * 1024
+"""Topics that register with one name server, counted at each broker: one answer lists them."""

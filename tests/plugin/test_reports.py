@@ -147,7 +147,7 @@ def test_the_session_is_the_plugins_own(spark_rocketmq):
 """
     pytester.makepyfile(source)
     # In a process of its own, which has no session yet, as other projects' tests have none.
-    pytester.runpytest_subprocess(*QUIET, timeout=240).assert_outcomes(passed=5)
+    pytester.runpytest_subprocess(*QUIET, timeout=240).assert_outcomes(passed=6)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from rocketmq_broker.security.guard import Guard, make_guard
 from rocketmq_broker.security.tls_files import TlsFiles
 from rocketmq_broker.servers.remoting.server import RemotingServer, Role
 from rocketmq_broker.servers.shell.clock import BrokerClock
+from rocketmq_broker.servers.shell.registration import RegisteredShell, Registration
 from rocketmq_broker.servers.shell.shell import EngineShell
 from rocketmq_broker.servers.sockets.addresses import (
     BoundPorts,
@@ -66,12 +67,15 @@ class RunningBroker:
         remoting: dict[str, RemotingServer],
         addresses: Addresses,
         host: str,
+        registration: Registration | None,
         begin_grpc: Callable[[BoundPorts | None], Awaitable[GrpcServer]],
     ) -> None:
         self.shell = shell
         self.addresses = addresses
         self._host = host
         """The host by which clients on this machine reach the broker."""
+        self._registration = registration
+        """None if the broker is its own name server."""
         self._remoting = remoting
         """The servers of the TCP protocol, by the name of their port."""
         self._grpc: GrpcServer | None = None
@@ -89,8 +93,8 @@ class RunningBroker:
                 await self.serve_grpc(bound)
                 assert self._grpc is not None
                 ports["grpcPort"] = self._grpc.port
-            if self.shell.registration is not None:
-                await self.shell.registration.begin()
+            if self._registration is not None:
+                await self._registration.begin()
             if not self.shell.config.in_memory:
                 self.shell.store.configs.save(_ADDRESSES, ports)
         except BaseException:
@@ -114,8 +118,8 @@ class RunningBroker:
     async def stop(self) -> None:
         """Take no more requests, answer the held ones, and make everything durable."""
         self._is_stopping = True
-        if self.shell.registration is not None:
-            await self.shell.registration.end()
+        if self._registration is not None:
+            await self._registration.end()
         for server in self._remoting.values():
             server.stop_listening()
         async with self._grpc_lock:
@@ -179,7 +183,11 @@ def _assemble(
         )
     room = room_for(config.connections_max)
     clock = BrokerClock(store.newest_ms)
-    shell = EngineShell(Engine(config, store, identity, clock.ahead_ms), store, config, clock)
+    engine = Engine(config, store, identity, clock.ahead_ms)
+    shell, registration = EngineShell(engine, store, config, clock), None
+    if config.name_servers:
+        registration = Registration(engine.tables, config, now_ms=clock.now_ms())
+        shell = RegisteredShell(engine, store, config, clock, registration)
     roles = {"port": Role.BROKER if config.name_servers else Role.BOTH}
     if config.name_server_apart:
         roles = {"port": Role.BROKER, "nameServerPort": Role.NAME_SERVER}
@@ -191,7 +199,8 @@ def _assemble(
     own_port = bound.port("nameServerPort" if config.name_server_apart else "port")
     name_server = ";".join(config.name_servers) or host_and_port(own_host, own_port)
     begin_grpc = partial(_begin_grpc, shell, config, tls_files, guard, room)
-    return RunningBroker(shell, remoting, Addresses(name_server, None), own_host, begin_grpc)
+    addresses = Addresses(name_server, None)
+    return RunningBroker(shell, remoting, addresses, own_host, registration, begin_grpc)
 
 
 async def _begin_grpc(

@@ -45,7 +45,7 @@ _SENDS: Final = frozenset(
 )
 _LISTS: Final = frozenset(
     (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ,
-     RequestCode.BATCH_ACK_MESSAGE)
+     RequestCode.BATCH_ACK_MESSAGE, RequestCode.REGISTER_BROKER)
 )  # fmt: skip
 _FREE: Final = frozenset(
     row.code

@@ -32,6 +32,7 @@ from rocketmq_wire.limits import (
     LIST_SIZE_MAX,
     LIST_VALUES_MAX,
     PUBLIC_ENTRIES_MAX,
+    REGISTRATION_TOPICS_MAX,
     REQUEST_SIZE_MAX,
     TOPIC_QUEUES_MAX,
 )
@@ -130,6 +131,25 @@ def repeated(term: str, tokens: int, joint: str = " OR ") -> str:
 def batch(body: bytes, properties: dict[str, str], size: int = BODY_SIZE_MAX) -> bytes:
     entry = encode_batch([BatchEntry(0, body, encode_properties(properties))])
     return entry * (size // len(entry) - 1)
+
+
+TOPIC_OF_A_BROKER = {
+    "attributes": {},
+    "order": False,
+    "perm": 6,
+    "readQueueNums": 8,
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": 0,
+    "writeQueueNums": 8,
+}
+
+
+def registered(broker: str, topic: bytes, name: str, count: int = REGISTRATION_TOPICS_MAX) -> Case:
+    fields = {"brokerName": broker, "brokerAddr": f"{broker}:1", "clusterName": "c", "brokerId": 0}
+    topics = b",".join(b'"%s-%d":%s' % (b"t" * 100, n, topic) for n in range(count))
+    wrapper = b'{"dataVersion":{},"topicConfigTable":{%s}}' % topics
+    body = b'{"topicConfigSerializeWrapper":%s}' % wrapper
+    return Case(Code.REGISTER_BROKER, fields, body, name)
 
 
 ON_WIDE = {"topic": WIDE, "group": GROUP, "consumerGroup": GROUP}
@@ -237,6 +257,15 @@ CASES = [
         },
     ),
     Case(Code.DELETE_TOPIC_IN_BROKER, {"topic": "wide-2"}),
+    registered("b-1", json_of(TOPIC_OF_A_BROKER), "topics"),
+    registered("b-1", json_of(TOPIC_OF_A_BROKER), "topics again"),
+    registered("b-2", b"{}", "too many topics", LIST_VALUES_MAX // 3),
+    Case(
+        Code.REGISTER_TOPIC_IN_NAMESRV,
+        {"topic": "t"},
+        json_of({"queueDatas": [{**TOPIC_OF_A_BROKER, "brokerName": "b-1"}] * 500}),
+    ),
+    Case(Code.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "b-1"}),
     Case(
         Code.GET_MAX_OFFSET,
         {"topic": DEEP, "queueId": 0, **{f"x{n}": "" for n in range(5_000)}},
@@ -254,7 +283,8 @@ SMALL = {
     *(Code.DELETE_SUBSCRIPTIONGROUP, Code.SET_MESSAGE_REQUEST_MODE, Code.GET_TOPIC_CONFIG),
     *(Code.DELETE_TOPIC_IN_NAMESRV, Code.GET_BROKER_CLUSTER_INFO, Code.GET_BROKER_CONFIG),
     *(Code.GET_NAMESRV_CONFIG, Code.GET_BROKER_RUNTIME_INFO, Code.CLEAN_EXPIRED_CONSUMEQUEUE),
-    *(Code.WIPE_WRITE_PERM_OF_BROKER, Code.ADD_WRITE_PERM_OF_BROKER, Code.DELETE_KV_CONFIG),
+    *(Code.ADD_WRITE_PERM_OF_BROKER, Code.DELETE_KV_CONFIG, Code.QUERY_DATA_VERSION),
+    *(Code.UNREGISTER_BROKER, Code.BROKER_HEARTBEAT),
     *(Code.POLLING_INFO, Code.ACK_MESSAGE, Code.CHANGE_MESSAGE_INVISIBLETIME),
     # Asked of clients, or passed on to one.
     *(Code.RESET_CONSUMER_CLIENT_OFFSET, Code.GET_CONSUMER_STATUS_FROM_CLIENT),

@@ -7,7 +7,7 @@ A broker leaves it if it unregisters, if its connection closes, or if it is sile
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -214,8 +214,10 @@ class BrokerTable:
             return RegisterReply()
         return RegisterReply(master.replication_address, master.address)
 
-    def register_topic(self, topic: str, queue_sets: Iterable[QueueSet]) -> None:
+    def register_topic(self, topic: str, queue_sets: Sequence[QueueSet]) -> None:
         """Add a topic of registered brokers. As in RocketMQ, others are ignored."""
+        if len(queue_sets) > REGISTERED_BROKERS_MAX:
+            raise refusals.registration_illegal(f"over {REGISTERED_BROKERS_MAX} brokers")
         for queues in queue_sets:
             broker = self._registered.get(queues.broker)
             if broker is not None:

@@ -11,15 +11,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from functools import partial
 from typing import Final, TypeVar, cast
 
 from rocketmq_broker.config import BrokerConfig
 from rocketmq_broker.engine.core.broker_table import NO_ROUTE
 from rocketmq_broker.engine.core.outcomes import Peer
+from rocketmq_broker.engine.engine import Engine
 from rocketmq_broker.engine.tables import Tables
+from rocketmq_broker.servers.shell.clock import BrokerClock
 from rocketmq_broker.servers.shell.held_requests import Done, GiveUp
 from rocketmq_broker.servers.shell.housekeeping import repeat
+from rocketmq_broker.servers.shell.shell import EngineShell
+from rocketmq_broker.storage.store import Store
 from rocketmq_wire.errors import RocketMQError
 from rocketmq_wire.model import MASTER_ID, TopicConfig
 from rocketmq_wire.remoting.session import ClientSession
@@ -41,11 +44,10 @@ _RETRY_SECONDS: Final = 1.0
 _CALL_SECONDS: Final = 3.0
 _CHANGES_SECONDS: Final = 0.05
 _READ_SIZE: Final = 64 * 1024
-_PART_TOPICS: Final = 4_000
-"""Topics of one request: with attributes some 1 MB of JSON, half of what a bundled broker takes."""
+_PART_TOPICS: Final = 1_000
+"""Topics of one request, so that it keeps a bundled name server busy for a moment only."""
 
 R = TypeVar("R", bound=Reply)
-Do = Callable[[Done], "GiveUp | None"]
 
 
 class _Unavailable(Exception):
@@ -186,16 +188,6 @@ class Registration:
         for link in self._links:
             link.close()
 
-    def do(self, request: Request[Reply], done: Done, do: Do) -> GiveUp | None:
-        """Do a request by `do`, and wait for the name servers where its answer needs them."""
-        if isinstance(request, CreateTopic):
-            # As in RocketMQ: the topic has its route when the request is answered.
-            return do(partial(self._after_registration, done))
-        if isinstance(request, QueryAssignment):
-            self._start(self._learn_route(request.topic, lambda: do(done)))
-            return None
-        return do(done)
-
     # --- registering --------------------------------------------------------------------------
 
     async def _keep(self, link: NameServerLink, tried: asyncio.Event) -> None:
@@ -263,11 +255,13 @@ class Registration:
 
     # --- requests that need the name servers --------------------------------------------------
 
-    def _after_registration(self, done: Done, result: Reply | RocketMQError) -> None:
-        if isinstance(result, RocketMQError):
-            done(result)
-            return
-        self._start(self._await_registration(lambda: done(result)))
+    def after_registration(self, then: Callable[[], object]) -> None:
+        """Call `then` once the name servers know the topics, or do not answer."""
+        self._start(self._await_registration(then))
+
+    def learn_route(self, topic: str, then: Callable[[], object]) -> None:
+        """Ask for the route of a topic, and call `then`: the broker assigns its queues."""
+        self._start(self._learn_route(topic, then))
 
     async def _await_registration(self, then: Callable[[], object]) -> None:
         version = self._tables.topics.version
@@ -282,7 +276,6 @@ class Registration:
         then()
 
     async def _learn_route(self, topic: str, then: Callable[[], object]) -> None:
-        """Ask for the route of a topic before the broker assigns its queues to a member."""
         route = NO_ROUTE
         for link in list(self._registered):
             with contextlib.suppress(_Unavailable, RocketMQError):
@@ -295,6 +288,37 @@ class Registration:
         task = asyncio.get_running_loop().create_task(work)
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
+
+
+class RegisteredShell(EngineShell):
+    """The shell of a broker with name servers elsewhere; some answers wait for them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        config: BrokerConfig,
+        clock: BrokerClock,
+        registration: Registration,
+    ) -> None:
+        super().__init__(engine, store, config, clock)
+        self._registration = registration
+
+    def _do(self, request: Request[Reply], peer: Peer, done: Done) -> GiveUp | None:
+        do = super()._do
+        if isinstance(request, QueryAssignment):
+            self._registration.learn_route(request.topic, lambda: do(request, peer, done))
+            return None
+        if isinstance(request, CreateTopic):
+            # As in RocketMQ: the topic has its route when the request is answered.
+            return do(request, peer, lambda result: self._created(result, done))
+        return do(request, peer, done)
+
+    def _created(self, result: Reply | RocketMQError, done: Done) -> None:
+        if isinstance(result, RocketMQError):
+            done(result)
+        else:
+            self._registration.after_registration(lambda: done(result))
 
 
 def _parts(configs: Sequence[TopicConfig]) -> Iterator[tuple[TopicConfig, ...]]:

@@ -33,7 +33,6 @@ from rocketmq_broker.servers.shell.group_commit import GroupCommit
 from rocketmq_broker.servers.shell.held_requests import Done, GiveUp, Held, HeldPulls, PopWaiters
 from rocketmq_broker.servers.shell.housekeeping import Housekeeping, repeat
 from rocketmq_broker.servers.shell.member_calls import AskClient, MemberCalls
-from rocketmq_broker.servers.shell.registration import Registration
 from rocketmq_broker.storage.errors import DamagedStoreError, StorageError
 from rocketmq_broker.storage.settings import Arrival
 from rocketmq_broker.storage.store import Store
@@ -135,8 +134,6 @@ class EngineShell:
         self._unpublished: str | None = None
         """The reason why stored messages cannot be put into their queues."""
         self._waits_for_sync = config.flush == "sync"
-        self.registration: Registration | None = None
-        """Set while the shell runs, if the broker has name servers elsewhere."""
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
 
@@ -147,8 +144,6 @@ class EngineShell:
     async def start(self) -> None:
         """Start the periodic work on the running loop."""
         self._loop = asyncio.get_running_loop()
-        if self.config.name_servers:
-            self.registration = Registration(self.engine.tables, self.config, now_ms=self._now_ms())
         self._commit = GroupCommit(
             self.store.sync, on_durable=self._on_durable, on_failure=self._on_sync_failure
         )
@@ -211,8 +206,6 @@ class EngineShell:
         if self._gathered and isinstance(request, (*_WRITES, *_TOPIC_CHANGES)):
             # Sends are stored in the order in which they came.
             self._append_gathered()
-        if self.registration is not None:
-            return self.registration.do(request, done, partial(self._do, request, peer))
         return self._do(request, peer, done)
 
     def _do(self, request: Request[Reply], peer: Peer, done: Done) -> GiveUp | None:

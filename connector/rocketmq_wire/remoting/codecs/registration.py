@@ -11,6 +11,7 @@ from typing import Final
 from rocketmq_wire.codes import RequestCode
 from rocketmq_wire.errors import RemoteProtocolError
 from rocketmq_wire.fastjson import Json, json_object, member_object
+from rocketmq_wire.limits import REGISTRATION_TOPICS_MAX
 from rocketmq_wire.model import Buffer
 from rocketmq_wire.remoting.codecs import body, header
 from rocketmq_wire.remoting.codecs.layouts import (
@@ -92,6 +93,12 @@ def _decode_registration(fields: Fields, content: Buffer) -> RegisterBroker:
     if member_object(wrapper, "topicQueueMappingInfoMap"):
         # Without their mapping, clients would read other offsets than they mean.
         raise RemoteProtocolError("the broker has static topics, which are not supported")
+    count = len(member_object(wrapper, CONFIG_TABLE))
+    if count > REGISTRATION_TOPICS_MAX:
+        raise RemoteProtocolError(
+            f"{count} topics in one registration, over {REGISTRATION_TOPICS_MAX}: "
+            "set enableSplitRegistration=true and a smaller splitRegistrationSize"
+        )
     has_expiry = fields.has("heartbeatTimeoutMillis")
     return RegisterBroker(
         _node_of(fields),

@@ -213,6 +213,7 @@ def test_two_brokers_of_one_name_are_refused_while_both_live(joined):
         (registration(node=replace(B, address="x" * 300)), "empty or too long"),
         (registration(TopicConfig("x" * 300), ORDERS), "empty or too long"),
         (registration(TopicConfig("t", -1), ORDERS), "queues"),
+        (RegisterTopic("t", (QueueSet("b", 1, 1, 6),) * 257), "over 256 brokers"),
         (registration(TopicConfig("t", limits.ROUTE_QUEUES_MAX + 1), ORDERS), "queues"),
     ],
 )

@@ -78,6 +78,7 @@ def test_a_registration_has_what_rocketmq_requires() -> None:
         ({"compressed": "true"}, content(), "compressedRegister=true is not supported"),
         ({}, content(topicQueueMappingInfoMap={"t": {"topic": "t"}}), "static topics"),
         ({}, b"[]", "JSON"),
+        ({}, content(topicConfigTable={str(n): {} for n in range(2_001)}), "2001 topics in one"),
         ({"brokerId": "x"}, content(), "brokerId is no number"),
     ],
 )
