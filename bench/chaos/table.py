@@ -186,10 +186,10 @@ SHORT: Final = (
     ),
     Scenario(
         "calls-commits",
-        "sends and ends of transactions meet each fault",
+        "ends of transactions meet each fault",
         TRANSACTIONAL,
-        {"kill driver": 2},
-        ("SEND_MESSAGE_V2", "END_TRANSACTION"),
+        {"kill driver": 1},
+        ("END_TRANSACTION",),
         (TCP,),
         batch=200,
         is_plain=True,
