@@ -378,6 +378,9 @@ class Checker:
 
     def finish(self, bounds: dict[Queue, tuple[int, int]]) -> None:
         """Every queue was read from its start to its end, and nothing is on its way any more."""
+        for queue, (_, end) in bounds.items():
+            if max(self.content[queue], default=-1) >= end:
+                _fail(Kind.LOST, f"{queue} ends at {end}, and was read further")
         for message in self.messages.values():
             if not message.acknowledged or message.may_be_gone or message.is_rolled_back:
                 continue

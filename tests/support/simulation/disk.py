@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from rocketmq_broker.storage.errors import StorageError
-from support.crash_files import Disk, torn
+from support.crash_files import Change, Disk, Write, torn
 from support.faulty_files import FaultyFiles
 
 
@@ -56,7 +56,7 @@ class SimulatedDisk(FaultyFiles):
         share = chance.choice((0.0, 0.3, 0.5, 0.8, 1.0))
         kept = [change for change in pending if chance.random() < share]
         if chance.random() < 0.4:
-            kept = chance.choice([kept, *torn(kept, chance, 1)])
+            kept = _with_torn_write(kept, chance)
         disk = SimulatedDisk.of(replayed.state_with(kept))
         disk._take_state(self)
         return disk
@@ -80,3 +80,15 @@ class SimulatedDisk(FaultyFiles):
                 self._is_dead = True
                 raise PowerCutError(f"{what} {name}")
         super()._change(what, name, act, half)
+
+
+def _with_torn_write(kept: list[Change], chance: random.Random) -> list[Change]:
+    """The changes with one write torn, rather a large one; the later ones may be missing."""
+    writes = [change for change in kept if isinstance(change, Write) and len(change.data) > 1]
+    if not writes:
+        return kept
+    (write,) = chance.choices(writes, [len(change.data) for change in writes])
+    (pieces, _) = torn([write], chance, 1)
+    index = kept.index(write)
+    later = kept[index + 1 :] if chance.random() < 0.5 else []
+    return [*kept[:index], *pieces, *later]

@@ -33,7 +33,7 @@ from support.simulation.process import Process, SimulatedWall
 
 TOPICS = ("orders", "bills")
 _PAUSES_MS = (0, 0, 1, 5, 20, 100, 300, 1_500)
-_FILLERS = (0, 0, 20, 200, 900)
+_FILLERS = ((0, 0, 20, 200), (0, 0, 20, 200, 2_000), (2_000,))
 _SYNCS_SECONDS = ((0.0005, 0.002, 0.01), (0.002, 0.05, 0.3))
 """How long syncs take on a fast and on a slow disk."""
 _CUTS = (
@@ -46,6 +46,7 @@ _CUTS = (
     "sync ",
 )
 """The changes at which the power is cut; the empty one is any change."""
+_SLOW_SYNC_SECONDS = 0.3
 _HOUR_MS = 3_600_000
 _NOTES_MAX = 40
 _QUIET_MS = 9_000
@@ -60,7 +61,10 @@ class Life:
     def __init__(
         self, seed: int, operations: int, scene: Sequence[tuple[str, float]] | None = None
     ) -> None:
-        """Instead of operations by chance, `scene` repeats these, each with a pause in ms."""
+        """Instead of operations by chance, `scene` repeats these, each with a pause in ms.
+
+        Its disk is slow, so that much is not on it yet if the power is cut.
+        """
         self.seed = seed
         self.chance = chance = random.Random(seed)
         self.loop = VirtualLoop(
@@ -78,11 +82,12 @@ class Life:
         self._operations = operations
         self._scene = scene
         self._body_count = 0
+        self._fillers = chance.choice(_FILLERS)
         self._config = config_from(
             {
                 "auto_create_topic": False,
                 "commit_needs_group": False,
-                "progress_flush_ms": chance.choice((200, 1_000)),
+                "progress_flush_ms": 200 if scene else chance.choice((200, 1_000)),
                 "transaction_timeout_ms": 1_000,
                 "transaction_check_interval_ms": 1_000,
                 "transaction_check_max": 1_000,
@@ -100,8 +105,8 @@ class Life:
             retention_ms=chance.choice((20_000, 72 * _HOUR_MS, 72 * _HOUR_MS)),
             early_size_max=1,
         )
-        syncs = chance.choice(_SYNCS_SECONDS)
-        self._sync_seconds = lambda: chance.choice(syncs)
+        syncs = (_SLOW_SYNC_SECONDS,) if scene else chance.choice(_SYNCS_SECONDS)
+        self._syncs_seconds = syncs
         self._producers = [Producer(self, f"p{index}") for index in range(2)]
         self._reader = Reader(self)
         self._workers = [Worker(self) for _ in range(2)]
@@ -121,7 +126,7 @@ class Life:
         """A body that no other message has."""
         self._body_count += 1
         number = self._body_count
-        return b"%d:" % number + random.Random(number).randbytes(self.chance.choice(_FILLERS))
+        return b"%d:" % number + random.Random(number).randbytes(self.chance.choice(self._fillers))
 
     def key(self) -> str:
         return f"K{self._body_count}-{self.chance.getrandbits(32)}"
@@ -196,6 +201,11 @@ class Life:
                 raise Violation(Kind.LOST, f"the broker does not start: {error}") from error
             self._note(f"does not start: {error}")
             self._died(is_power_cut=False)
+
+    def _sync_seconds(self) -> tuple[float, float]:
+        """How long a sync takes before and after the disk has the log."""
+        seconds = self.chance.choice(self._syncs_seconds)
+        return (seconds, 0.0) if self.chance.random() < 0.5 else (0.0, seconds)
 
     def _died(self, *, is_power_cut: bool) -> None:
         """The process has ended; it starts again later."""

@@ -43,10 +43,13 @@ class SimulatedWall:
 
 
 class _Commit(GroupCommit):
-    """Syncs on the loop, some time after the order."""
+    """Syncs on the loop."""
 
-    def __init__(self, latency: Callable[[], float], *args: object, **named: object) -> None:
-        self._latency = latency
+    def __init__(
+        self, sync_seconds: Callable[[], tuple[float, float]], *args: object, **named: object
+    ) -> None:
+        """`sync_seconds` returns how long a sync takes before and after the disk has the log."""
+        self._sync_seconds = sync_seconds
         super().__init__(*args, **named)  # type: ignore[arg-type]
 
     def _run(self) -> None:
@@ -54,7 +57,16 @@ class _Commit(GroupCommit):
 
     def _begin(self) -> None:
         self._idle.clear()
-        self._loop.call_later(self._latency(), self._sync_once)
+        before, after = self._sync_seconds()
+        self._loop.call_later(before, self._sync_for, after)
+
+    def _sync_for(self, seconds: float) -> None:
+        try:
+            durable_end = self._sync()
+        except Exception as error:  # noqa: BLE001 - a thread's outermost frame
+            self._loop.call_later(seconds, self._failed, error)
+        else:
+            self._loop.call_later(seconds, self._synced, durable_end)
 
 
 class Process:
@@ -67,7 +79,7 @@ class Process:
         disk: SimulatedDisk,
         config: BrokerConfig,
         store_config: StoreConfig,
-        sync_seconds: Callable[[], float],
+        sync_seconds: Callable[[], tuple[float, float]],
     ) -> None:
         """Recovers the store. Raises StorageError, PowerCutError."""
         self._loop = loop
