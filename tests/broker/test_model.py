@@ -240,7 +240,7 @@ class Comparison(RuleBasedStateMachine):
         self.timers.put(self.body(), delay_ms)
         self.sync()
 
-    @precondition(lambda self: self.timers.due)
+    @precondition(lambda self: self.timers.waiting)
     @rule(choice=st.integers(0, 1_000))
     def recall(self, choice: int) -> None:
         self.timers.recall(choice)

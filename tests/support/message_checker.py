@@ -2,11 +2,11 @@
 
 A message may be visible as often as it may have been stored:
 
-    acknowledged send             once; each repetition with an unknown outcome may add a copy
-    send with an unknown outcome  at most once
-    refused send, rolled back     never
-    half message                  never before its commit was requested; then once
-    delayed message               never before its time; again once after each crash
+    acknowledged send               once; each repetition with an unknown outcome may add a copy
+    send with an unknown outcome    at most once
+    refused, rolled back, recalled  never
+    half message                    never before its commit was requested; then once
+    delayed message                 never before its time; again once after each crash
 
 A reader gets the messages of a queue in order and without gaps, and at one offset always the same
 message. A message that was popped comes to no other pop of its group before its invisible time is
@@ -20,6 +20,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
+
+_NEVER_MS = 1 << 62
 
 
 class Kind(enum.Enum):
@@ -73,8 +75,8 @@ class Message:
     after: dict[Queue, int] = field(default_factory=dict)
     """The last offset that was acknowledged when it was sent."""
     is_commit_asked: bool = False
-    is_rolled_back: bool = False
-    """True if it never gets committed."""
+    is_withdrawn: bool = False
+    """True if it is never committed, or recalled."""
     may_be_gone: bool = False
     """True if its topic was deleted, or if it may have expired."""
     may_return: bool = False
@@ -294,8 +296,8 @@ class Checker:
         """The message may be visible in a queue."""
         if message.refused == message.attempts:
             _fail(Kind.UNEXPECTED, f"{message} was refused, and is visible")
-        if message.is_half and message.is_rolled_back:
-            _fail(Kind.UNEXPECTED, f"{message} was rolled back, and is visible")
+        if message.is_withdrawn:
+            _fail(Kind.UNEXPECTED, f"{message} was withdrawn, and is visible")
         if message.is_half and not message.is_commit_asked:
             _fail(Kind.EARLY, f"{message} is not committed, and visible")
         if message.queue.generation != queue.generation and not message.may_return:
@@ -376,13 +378,15 @@ class Checker:
 
     # --- the end --------------------------------------------------------------------------------
 
-    def finish(self, bounds: dict[Queue, tuple[int, int]]) -> None:
-        """Every queue was read from its start to its end, and nothing is on its way any more."""
+    def finish(self, bounds: dict[Queue, tuple[int, int]], now_ms: int = _NEVER_MS) -> None:
+        """Every queue was read from its start to its end, and all due by a time is delivered."""
         for queue, (_, end) in bounds.items():
             if max(self.content[queue], default=-1) >= end:
                 _fail(Kind.LOST, f"{queue} ends at {end}, and was read further")
         for message in self.messages.values():
-            if not message.acknowledged or message.may_be_gone or message.is_rolled_back:
+            if not message.acknowledged or message.may_be_gone or message.is_withdrawn:
+                continue
+            if message.sent_ms + message.delay_ms > now_ms:
                 continue
             begin, end = bounds[message.queue]
             offsets = self._offsets[message.queue, message.body]

@@ -124,7 +124,7 @@ def refused_message(checker: Checker) -> None:
 
 
 def rolled_back_message(checker: Checker) -> None:
-    acknowledged(checker, b"a", None, is_half=True).is_rolled_back = True
+    acknowledged(checker, b"a", None, is_half=True).is_withdrawn = True
     read(checker, b"a")
 
 

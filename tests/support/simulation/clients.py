@@ -194,7 +194,7 @@ class Producer(Client):
             return
         body, key = self.life.body(), self.life.key()
         message = self.checker.send(body, queue, self.life.now_ms(), is_half=True)
-        message.is_rolled_back = self.chance.random() < 0.3
+        message.is_withdrawn = self.chance.random() < 0.3
         named = encode_properties({"TRAN_MSG": "true", "PGROUP": PRODUCERS, "UNIQ_KEY": key})
         request = SendMessage(PRODUCERS, id_of(queue), 0, body, named, sys_flag=_HALF_FLAG)
 
@@ -215,8 +215,8 @@ class Producer(Client):
     ) -> None:
         if not self.can_ask():
             return
-        wanted = Resolution.ROLLBACK if message.is_rolled_back else Resolution.COMMIT
-        message.is_commit_asked = not message.is_rolled_back
+        wanted = Resolution.ROLLBACK if message.is_withdrawn else Resolution.COMMIT
+        message.is_commit_asked = not message.is_withdrawn
         request = EndTransaction(
             PRODUCERS, half_offset, position, wanted, is_from_check=is_from_check
         )
