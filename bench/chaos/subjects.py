@@ -31,7 +31,7 @@ from rocketmq_wire.errors import raise_first
 BODY_SIZE: Final = 100
 SPACING: Final = 10**9
 """A body's number is its queue's index times this, plus its number in the queue."""
-_IDLE_S: Final = 20.0
+_IDLE_S: Final = 35.0
 """Longer than popped messages stay invisible, and a broker needs to notice."""
 _GROUP: Final = "chaos"
 _ATTEMPTS: Final = 4
@@ -39,7 +39,7 @@ _IN_READS: Final = {"discoveryIntervalMs": "1s"}
 _MODES: Final = {
     "read": {"pullTimeoutMs": "5s", **_IN_READS},
     "group": {"pullTimeoutMs": "5s", "joinGroup": "true", **_IN_READS},
-    "pop": {"consumeMode": "pop", "invisibleTimeMs": "10s"},
+    "pop": {"consumeMode": "pop", "invisibleTimeMs": "20s"},
 }
 
 
@@ -107,7 +107,7 @@ class Reading(Subject):
             first=messages // QUEUES + 1,
             spacing=SPACING,
             # Every popped message is acknowledged by itself.
-            pause_s=2.0 if mode == "pop" else 0.2,
+            pause_s=10.0 if mode == "pop" else 0.2,
         )
 
     def prepare(self) -> None:

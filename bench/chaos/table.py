@@ -115,7 +115,7 @@ FULL: Final = (
         {"kill driver": 2, "kill worker": 2},
         ("POP_MESSAGE", "BATCH_ACK_MESSAGE"),
         (TCP,),
-        messages=5_000,
+        messages=2_000,
     ),
     Scenario(
         "calls-pop-grpc",
@@ -124,7 +124,7 @@ FULL: Final = (
         {"kill driver": 2, "kill worker": 2},
         ("ReceiveMessage", "AckMessage"),
         (GRPC,),
-        messages=5_000,
+        messages=2_000,
     ),
     Scenario(
         "calls-writes-tcp",
