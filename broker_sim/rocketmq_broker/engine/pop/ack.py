@@ -110,7 +110,12 @@ class Acknowledging:
                 ResponseCode.SYSTEM_ERROR, "the receipt handle names no revive queue"
             )
         old = self._in_flight.get(_key_of(queue, handle))
-        if old is None and not handle.pop_ms <= now_ms < handle.visible_ms:
+        if old is not None:
+            # Others of its pop may be in flight after it was acknowledged or stored again.
+            is_in_flight = bool(old.bits_of((request.offset,)) & ~old.finished)
+        else:
+            is_in_flight = handle.pop_ms <= now_ms < handle.visible_ms
+        if not is_in_flight:
             raise broker_error(
                 ResponseCode.NO_MESSAGE, "the message is visible again: its handle is void"
             )

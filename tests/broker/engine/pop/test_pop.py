@@ -414,6 +414,16 @@ def test_a_deleted_topic_loses_its_in_flight_pops_and_retries(broker: EngineUnde
 # --- starts ------------------------------------------------------------------------------------
 
 
+def test_a_message_that_left_its_pop_cannot_be_renewed() -> None:
+    broker = EngineUnderTest(flush="sync")
+    broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
+    fill(broker, 2)
+    first, _ = pop(broker)
+    ack(broker, first)
+    with pytest.raises(BrokerError, match="void"):
+        change(broker, first, 1_000)
+
+
 def test_a_stop_repeats_nothing_that_came_behind_a_pop_in_flight() -> None:
     broker = EngineUnderTest(flush="sync")
     broker.ask(CreateTopic(TopicConfig(TOPIC, 1, 1)))
