@@ -247,8 +247,11 @@ class PullControl:
         return True
 
     def room(self, queue: ProcessQueue, batch_size: int) -> int:
-        """How many messages to pull: as many as fit, but not a tiny number."""
-        return min(batch_size, max(self.limits.count_max - queue.count, _PULL_COUNT_MIN))
+        """How many messages to pull: as many as exceed the limit, but not a tiny number.
+
+        A queue at its limit would be pulled from in tiny steps, each as its messages are consumed.
+        """
+        return min(batch_size, max(self.limits.count_max + 1 - queue.count, _PULL_COUNT_MIN))
 
     def _exceeded(self, queue: ProcessQueue) -> FlowLimit | None:
         limits = self.limits
