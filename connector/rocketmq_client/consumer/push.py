@@ -123,6 +123,7 @@ class PushConsumer(GroupConsumer):
         """Change the number of threads that call the listener. Raises ValueError."""
         if not 1 <= threads <= 1_000:
             raise ValueError(f"threads must be 1 to 1000, got {threads}")
+        self._threads = threads
         self._pool.resize(threads)
 
     @property

@@ -351,6 +351,8 @@ def test_the_number_of_threads_can_change_at_any_time(topic: Topic) -> None:
     with PushConsumer(topic.connection, settings_of(topic), listener) as consumer:
         for round_number, threads in enumerate((1, 8, 2)):
             consumer.resize(threads)
+            size = consumer.running_info().properties["PROP_THREADPOOL_CORE_SIZE"]
+            assert size == str(threads)
             topic.send(20, prefix=f"{round_number}-")
             listener.wait(20 * (round_number + 1))
         with pytest.raises(ValueError, match="threads must be 1 to 1000"):

@@ -198,6 +198,7 @@ class IoThread:
         return finish
 
     def _run(self) -> None:
+        _LOG.info("%s: service started", self._thread.name)
         try:
             while not self._is_stopping:
                 self._run_once()
@@ -211,6 +212,7 @@ class IoThread:
             for on_done in waiting.values():
                 self._guarded(partial(on_done, lost))
             self._fail_posted()
+            _LOG.info("%s: service ended", self._thread.name)
 
     def _fail_posted(self) -> None:
         """Run late work, whose requests fail at once instead of timing out."""

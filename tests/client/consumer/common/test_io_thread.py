@@ -48,8 +48,9 @@ def ask(io: IoThread, answers: Answers, timeout_ms: int = 30_000) -> None:
 
 
 def test_an_answer_a_time_out_and_a_broken_connection_each_call_back_once(
-    broker: ScriptedBroker,
+    broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     io, answers = io_thread_to(broker), Answers()
     ask(io, answers)
     assert answers.get(timeout=30) == OffsetReply(7)
@@ -64,6 +65,8 @@ def test_an_answer_a_time_out_and_a_broken_connection_each_call_back_once(
     ask(io, answers)
     assert isinstance(answers.get(timeout=30), ConnectionLostError)
     assert answers.empty()
+    services = [line for line in caplog.messages if "service" in line]
+    assert services == ["rocketmq-io-test: service started", "rocketmq-io-test: service ended"]
 
 
 def test_a_request_above_the_limit_is_refused_at_once(broker: ScriptedBroker) -> None:
