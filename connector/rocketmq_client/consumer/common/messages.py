@@ -148,10 +148,12 @@ def _decode(
     inflated_max: int = sys.maxsize,
     *,
     packs: bool = False,
+    dropped: list[str | None] | None = None,
 ) -> tuple[list[ReceivedMessage], int]:
     """Decode messages until their bodies have grown to `inflated_max`; also return the position.
 
-    With `packs` it decodes all, and leaves the bodies of the rest compressed.
+    With `packs` it decodes all, and leaves the bodies of the rest compressed. Tags of messages that
+    `tags` does not name are added to `dropped`.
     """
     messages: list[ReceivedMessage] = []
     position, end, head_size = 0, len(data), _HEAD.size
@@ -193,6 +195,8 @@ def _decode(
             )  # fmt: skip
             position += size
         if tags and message.tags not in tags:
+            if dropped is not None:
+                dropped.append(message.tags)
             continue
         if message.sys_flag & FLAG_COMPRESSED:
             message.is_packed = inflated >= inflated_max
@@ -237,7 +241,11 @@ def tags_of(subscription: Subscription) -> frozenset[str]:
 
 
 def decode_pull(
-    reply: PullReply, queue: QueueId, tags: frozenset[str], namespace: str | None
+    reply: PullReply,
+    queue: QueueId,
+    tags: frozenset[str],
+    namespace: str | None,
+    dropped: list[str | None] | None = None,
 ) -> tuple[list[ReceivedMessage], int]:
     """Decode a pull's messages, with topics as the namespace's users know them.
 
@@ -248,7 +256,7 @@ def decode_pull(
     next_begin, left = reply.next_begin, INFLATED_BATCH_MAX
     for body in reply.records:
         data = body if isinstance(body, bytes) else bytes(body)
-        found, end = _decode(data, queue.broker, queue.topic, tags, left)
+        found, end = _decode(data, queue.broker, queue.topic, tags, left, dropped=dropped)
         messages += found
         if end < len(data):
             next_begin = _HEAD.unpack_from(data, end)[_OFFSET_FIELD]

@@ -22,6 +22,7 @@ from rocketmq_client.consumer.pulling.process_queue import (
 )
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, ProgressNotFoundError, RocketMQError
+from rocketmq_wire.hashes import java_hash
 from rocketmq_wire.model import MASTER_ID, RETRY_PREFIX, QueueId, Subscription
 from rocketmq_wire.requests.contract import Reply
 from rocketmq_wire.requests.messages import LOST_REMARK, PullMessages, PullReply, PullStatus
@@ -127,6 +128,8 @@ class QueuePuller(NoPulls):
     """Queues that are not pulled from."""
     delays: Counter[FlowLimit] = field(default_factory=Counter)
     """How often each limit delayed a pull of this consumer."""
+    mismatches: int = 0
+    """How many pulls brought messages that another member's subscription let through."""
 
     def start(self, owned: OwnedQueue) -> None:
         """Pull from the queue until it is dropped; a second call runs its next step at once."""
@@ -270,9 +273,12 @@ class QueuePuller(NoPulls):
         next_begin = result.next_begin
         if result.status is PullStatus.FOUND:
             try:
+                dropped: list[str | None] = []
                 messages, next_begin = decode_pull(
-                    result, owned.queue, owned.tags, self.settings.namespace
+                    result, owned.queue, owned.tags, self.settings.namespace, dropped
                 )
+                if dropped:
+                    self._check_dropped(owned, dropped)
             except RocketMQError as error:
                 self._on_error(owned, error, time_ms)
                 return
@@ -302,6 +308,24 @@ class QueuePuller(NoPulls):
         if messages:
             self.on_messages(owned, messages)
         self._step(owned)
+
+    def _check_dropped(self, owned: OwnedQueue, dropped: list[str | None]) -> None:
+        """Log that the broker filtered by another subscription, not only that tags collide."""
+        hashes = {java_hash(tag) for tag in owned.tags}
+        others = {tag for tag in dropped if tag is None or java_hash(tag) not in hashes}
+        if not others:
+            return
+        self.mismatches += 1
+        if self.mismatches % _DELAYS_LOGGED == 1:
+            _LOG.error(
+                "group=%s %s: the broker filtered by another subscription than %r: messages with "
+                "the tag %s were dropped. Give all members of the group the same subscription, or "
+                "set post_subscription_when_pull",
+                self.settings.group,
+                owned.queue,
+                owned.subscription.expression,
+                sorted(map(str, others))[0],
+            )
 
     def _on_found(self, owned: OwnedQueue, count: int, sent_ms: int) -> None:
         time_ms = now_ms()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -14,12 +15,13 @@ from rocketmq_client.consumer.pulling.process_queue import FlowLimit
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue, QueuePuller, Subscribed
 from rocketmq_wire.errors import BrokerError, broker_error
 from rocketmq_wire.model import QueueId, Subscription
+from rocketmq_wire.records.record import decode_record
 from rocketmq_wire.remoting.codec import encode_request
 from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
 from rocketmq_wire.requests.offsets import OffsetReply
 from support.group_fakes import FakeIo
 from support.received_messages import received
-from support.records import make_records
+from support.records import GOLDEN_RECORD, lay_out, make_records
 
 QUEUE = QueueId("orders", "a", 0)
 
@@ -217,6 +219,23 @@ def test_failed_pulls_are_warned_of_except_those_of_retry_topics(
     pulls.io.sent.pop()[1](broker_error(17, "no topic"))
     (record,) = caplog.records
     assert (record.levelname, "a pull failed" in record.message) == (level, True)
+
+
+def test_messages_of_another_member_s_subscription_are_reported(
+    pulls: Pulls, caplog: pytest.LogCaptureFixture
+) -> None:
+    pulls.puller.posts_subscription = False
+    golden, _ = decode_record(GOLDEN_RECORD)
+    tagged = replace(golden, topic="orders", queue_offset=0, properties={"TAGS": "BB"})
+    # The two tags have one hash: a broker cannot tell them apart, and nobody is to blame.
+    for wanted, count in (("Aa", 0), ("TagA", 1)):
+        pulls.subscriptions["orders"] = Subscription(wanted)
+        owned = pulls.begin(0)
+        pulls.answer(PullReply(PullStatus.FOUND, 1, 0, 1, (lay_out(tagged),)))
+        assert (pulls.got, owned.process.consumed_offset) == ([], 1)
+        lines = [line for line in caplog.messages if "another subscription" in line]
+        assert (len(lines), pulls.puller.mismatches) == (count, count)
+    assert "than 'TagA': messages with the tag BB were dropped" in lines[0]
 
 
 def test_waits_are_logged_once_until_the_queue_is_pulled_from(
