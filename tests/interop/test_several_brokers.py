@@ -26,7 +26,11 @@ from support.remoting_peer import RemotingPeer
 
 _VERSION = "5.3.3"
 _REBALANCE_SECONDS = 30.0
-"""As Java clients, members ask for routes each 30 s; they rebalance at once with a new one."""
+"""As Java clients, members ask for routes each 30 s; they rebalance at once with a new one.
+
+A busy machine adds a few seconds.
+"""
+_SLACK_SECONDS = 5.0
 _SECONDS = 120.0
 pytestmark = [
     pytest.mark.timeout(600),
@@ -68,7 +72,7 @@ def cluster_of(kind: str, folder: Path) -> Iterator[tuple[Brokers, dict[str, Bro
             started = {name: brokers.add(name) for name in ("broker-a", "broker-b", "broker-c")}
         else:
             port = rocketmq.name_server.rpartition(":")[2]
-            own = BrokerProcess(folder / "broker-a", "--set", f"port={port}", "--verbose")
+            own = BrokerProcess(folder / "broker-a", "--port", port, "--verbose")
             stack.enter_context(own)
             started = {"broker-a": own, "broker-b": brokers.add("broker-b")}
             rocketmq.add_broker("broker-c", defaultTopicQueueNums="2")
@@ -185,4 +189,4 @@ def test_one_broker_is_killed_and_one_added_and_nothing_is_lost(
             f"after the kill, {added_s:.1f} s after the addition; all consumed after "
             f"{consumed_s:.1f} s, all read after {read_s:.1f} s more"
         )
-    assert max(killed_s, added_s) < _REBALANCE_SECONDS
+    assert max(killed_s, added_s) < _REBALANCE_SECONDS + _SLACK_SECONDS
