@@ -213,6 +213,12 @@ class _CrashFile:
     def size(self) -> int:
         return self._inode.size
 
+    def reserve(self, position: int, size: int) -> None:
+        """Does nothing: this disk has space."""
+
+    def data_end(self) -> int:
+        return self._inode.size
+
     def map(self, size: int) -> memoryview:
         return memoryview(self._inode.content)[:size].toreadonly()
 

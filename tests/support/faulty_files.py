@@ -93,7 +93,7 @@ class _FaultyFile:
     def __init__(self, files: FaultyFiles, name: str, file: File) -> None:
         self._files, self._name, self._file = files, name, file
         self.pread, self.size = file.pread, file.size
-        self.map, self.close = file.map, file.close
+        self.map, self.close, self.data_end = file.map, file.close, file.data_end
 
     def pwrite(self, data: Buffer, position: int) -> None:
         view = memoryview(data).cast("B")
@@ -103,6 +103,11 @@ class _FaultyFile:
             self._name,
             lambda: self._file.pwrite(view, position),
             lambda: self._file.pwrite(part, position),
+        )
+
+    def reserve(self, position: int, size: int) -> None:
+        self._files._change(
+            "reserve", self._name, lambda: self._file.reserve(position, size), lambda: None
         )
 
     def sync(self) -> None:

@@ -238,6 +238,7 @@ class FillingFile:
         self._files, self._file = files, file
         self.pread, self.sync, self.resize = file.pread, file.sync, file.resize
         self.size, self.map, self.close = file.size, file.map, file.close
+        self.reserve, self.data_end = file.reserve, file.data_end
 
     def pwrite(self, data: Buffer, position: int) -> None:
         if not self._files.is_full:

@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar, cast
 
@@ -69,6 +70,12 @@ class File(Protocol):
 
     def size(self) -> int:
         """The file's size."""
+
+    def reserve(self, position: int, size: int) -> None:
+        """Take space for zeros that maps read: on a full tmpfs the read would be a SIGBUS."""
+
+    def data_end(self) -> int:
+        """The end of what takes space; zeros follow up to the file's end."""
 
     def map(self, size: int) -> memoryview:
         """A read-only view of the file's first `size` bytes that shows later writes too."""
@@ -230,12 +237,25 @@ class OsFile:
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
+    def reserve(self, position: int, size: int) -> None:
+        with _storage_errors(self._name, position):
+            _reserve(self._descriptor, position, size)
+
+    def data_end(self) -> int:
+        end = 0
+        try:
+            while True:
+                end = os.lseek(self._descriptor, end, os.SEEK_DATA)
+                end = os.lseek(self._descriptor, end, os.SEEK_HOLE)
+        except OSError as error:
+            # Other errors mean that the file system does not tell.
+            return end if error.errno == errno.ENXIO else self.size()
+
     def map(self, size: int) -> memoryview:
         try:
             # A map has a descriptor of its own.
-            mapped = self._descriptors.take(
-                lambda: mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ)
-            )
+            made = partial(mmap.mmap, self._descriptor, size, access=mmap.ACCESS_READ)
+            mapped = self._descriptors.take(made)
         except (OSError, ValueError) as error:
             raise StorageError(self._name, 0, f"cannot map {size} bytes: {error}") from error
         return memoryview(mapped)
@@ -246,8 +266,9 @@ class OsFile:
             self._descriptor = -1
 
 
-# macOS has no fdatasync.
+# macOS has no fdatasync, and no tmpfs.
 _data_sync = getattr(os, "fdatasync", os.fsync)
+_reserve = getattr(os, "posix_fallocate", lambda *_: None)
 
 
 def _sync_directory(path: Path) -> None:
@@ -276,10 +297,8 @@ def names_in_directory(name: str) -> list[str]:
 
 
 def _checked(name: str) -> str:
-    """A name that stays below the root and that the file system takes. Raises StorageError.
-
-    Topics give files their names, so this is the last gate between a client and the disk.
-    """
+    """A name that stays below the root and that the file system takes. Raises StorageError."""
+    # Topics give files their names, so this is the last gate between a client and the disk.
     parts = name.split("/")
     if name and any(part in ("", ".", "..") for part in parts):
         raise StorageError(name[:80], 0, "the name leaves the data directory")
@@ -358,8 +377,7 @@ class OsFiles:
 
     def disk_used_ratio(self) -> float:
         use = shutil.disk_usage(self._root)
-        size = use.used + use.free
-        return use.used / size if size else 0.0
+        return use.used / (use.used + use.free or 1)
 
 
 class MemoryFile:
@@ -389,6 +407,11 @@ class MemoryFile:
 
     def size(self) -> int:
         return self._size
+
+    def reserve(self, position: int, size: int) -> None:
+        """Does nothing: memory that is read takes none."""
+
+    data_end = size
 
     def map(self, size: int) -> memoryview:
         self._grow(size)

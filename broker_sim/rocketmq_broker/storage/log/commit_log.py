@@ -22,6 +22,7 @@ from rocketmq_wire.model import Buffer
 LOG_DIRECTORY: Final = "commitlog"
 FILLER_MAGIC: Final = 0xCBD43194
 FILLER: Final = struct.Struct(">II")
+_TAIL_STEP: Final = 1024 * 1024
 RECORD_HEAD: Final = struct.Struct(">iI")
 """A record's size and magic number."""
 _POSITION: Final = struct.Struct(">q")
@@ -42,6 +43,15 @@ def log_damage(
     """The error that names the file and the byte of a log position."""
     at = position % segment_size
     return DamagedStoreError(segment_name(position - at), at, reason, expected, found)
+
+
+def tail_of(file: File, begin: int, size: int) -> npt.NDArray[np.uint8]:
+    """A copy of a file's bytes `[begin, size)`: a map must not read what was never written."""
+    data = np.zeros(size - begin, np.uint8)
+    for at in range(begin, min(file.data_end(), size), _TAIL_STEP):
+        read = file.pread(min(_TAIL_STEP, size - at), at)
+        data[at - begin : at - begin + len(read)] = np.frombuffer(read, np.uint8)
+    return data
 
 
 class Segment:
@@ -102,6 +112,14 @@ class Segment:
         (written,) = _POSITION.unpack_from(self.view, begin + PHYSICAL_OFFSET_AT)
         return size if magic in (MAGIC_V1, MAGIC_V2) and written == position else None
 
+    def reserve(self, position: int) -> None:
+        """Take space for the zeros from a log position on, which checksums read."""
+        self._open().reserve(position - self.start, self.end - position)
+
+    def tail(self, position: int) -> npt.NDArray[np.uint8]:
+        """A copy of the bytes from a log position on; see `tail_of`."""
+        return tail_of(self._open(), position - self.start, self.size)
+
     def clear_from(self, position: int) -> None:
         """Replace everything from a log position on by zeros."""
         file = self._open()
@@ -156,6 +174,7 @@ class CommitLog:
         segment = self._segments.get(self._base(self.end))
         if segment is None:
             segment = self._create(self.end)
+        segment.reserve(self.end)
         segment.write(FILLER.pack(left, FILLER_MAGIC), self.end)
         self.end += left
 

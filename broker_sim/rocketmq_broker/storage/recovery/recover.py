@@ -387,7 +387,7 @@ class _Recovery:
             segment = self._log.segment_at(position)
             if segment is None:
                 return position
-            chain, layout = whole_prefix(segment.bytes[position - segment.start :], position)
+            chain, layout = whole_prefix(segment.tail(position), position)
             if len(chain.starts):
                 scanned = columns_of(layout, position, self._dead_before)
                 count = recovery.following_count(scanned)
@@ -405,13 +405,13 @@ class _Recovery:
         for base in self._log.segment_starts:
             if base >= end:
                 segment = self._log.segment_of(base)
-                cut_size += _used_size(segment.bytes)
+                cut_size += _used_size(segment.tail(base))
                 self._log.drop(base)
                 self._remove(segment.name)
         last = self._log.segment_at(end)
         if last is not None:
             # A stale record that begins where a new one ends would else be kept by the next start.
-            cut_size += _used_size(last.bytes[end - last.start :])
+            cut_size += _used_size(last.tail(end))
             last.clear_from(end)
             last.sync()
         if self._report.removed_files:

@@ -141,14 +141,17 @@ def _count_from(
 ) -> None:
     """Count the messages from a log position on, as far as a start reads them."""
     size = log.segment_size
-    while (data := log.data(position - position % size)) is not None:
+    while True:
         base = position - position % size
+        data = log.data(base) if position < mark.end else log.tail(position)
+        if data is None:
+            return
         if position < mark.end:
             data = data[position - base : mark.end - base]
             chain = chain_of(data, 0, ROWS_PER_CHUNK)
             layout, _ = read_layout(data, chain.starts, chain.sizes, None)
         else:
-            chain, layout = whole_prefix(data[position - base :], position)
+            chain, layout = whole_prefix(data, position)
         for part in columns_of(layout, position, dead_before).queues:
             found.queues.add((part.topic, part.queue_index))
             found.message_count += len(part.offsets)

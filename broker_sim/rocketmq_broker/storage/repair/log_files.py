@@ -10,7 +10,7 @@ import numpy as np
 
 from rocketmq_arrow.kernels.gather import Bytes
 from rocketmq_broker.storage.disk.files import Files, crc32, file_size
-from rocketmq_broker.storage.log.commit_log import segment_name, segment_starts
+from rocketmq_broker.storage.log.commit_log import segment_name, segment_starts, tail_of
 from rocketmq_broker.storage.repair.repair_plan import DamagedRange
 
 Say = Callable[[str], None]
@@ -66,6 +66,14 @@ class LogFiles:
                 data = np.concatenate((data, np.zeros(self.segment_size - size, np.uint8)))
             self._mapped[base] = data
         return data
+
+    def tail(self, position: int) -> Bytes | None:
+        """A copy of the bytes from a position to the end of its file; None if it is missing."""
+        base = position - position % self.segment_size
+        if base not in self.found:
+            return None
+        with closing(self._files.open(segment_name(base))) as file:
+            return tail_of(file, position - base, self.segment_size)
 
     def size(self, base: int) -> int:
         """The number of bytes of one file that are on the disk; 0 if it is missing."""
