@@ -71,6 +71,8 @@ class ConnectionSettings:
     def __post_init__(self) -> None:
         if bool(self.name_servers) == bool(self.endpoints):
             raise ValueError("exactly one of name_servers and endpoints must be given")
+        if isinstance(self.name_servers, str):
+            raise ValueError(f"name_servers must be a tuple: ({self.name_servers!r},)")
         object.__setattr__(self, "name_servers", tuple(map(without_scheme, self.name_servers)))
         for address in self.name_servers:
             if not is_lookup(address):

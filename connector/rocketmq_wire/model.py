@@ -156,6 +156,20 @@ class Message:
     flag: int = 0
     """A number that RocketMQ stores and does not interpret."""
 
+    def __post_init__(self) -> None:
+        """Raises TypeError where the mistake is made, not in the middle of a frame."""
+        if not isinstance(self.body, Buffer):
+            found = type(self.body).__name__
+            raise TypeError(f"the body of a message is bytes, not {found}: encode it")
+        for name in ("topic", "tags", "keys"):
+            value = getattr(self, name)
+            if not isinstance(value, str | None):
+                advice = ": join them with blanks" if name == "keys" else ""
+                raise TypeError(f"{name} is text, not {type(value).__name__}{advice}")
+        for key, value in self.properties.items():
+            if not (isinstance(key, str) and isinstance(value, str)):
+                raise TypeError(f"properties are text, not {key!r}: {value!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class Host:

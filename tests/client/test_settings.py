@@ -47,6 +47,7 @@ def test_settings_drop_the_scheme_of_name_servers():
         {},
         {"name_servers": ("a:1",), "endpoints": "b:2"},
         {"name_servers": ("a",)},
+        {"name_servers": "a:1"},
         {"name_servers": ("a:1",), "request_timeout_ms": 0},
         {"name_servers": ("a:1",), "retry_delay_ms": 9_000},
     ],

@@ -15,7 +15,7 @@ from rocketmq_client.consumer.lite_pull import LitePullConsumer
 from rocketmq_client.consumer.pulling.queue_puller import OwnedQueue
 from rocketmq_client.errors import ClientStateError
 from rocketmq_wire.errors import RocketMQError
-from rocketmq_wire.model import QueueId, TopicConfig
+from rocketmq_wire.model import QueueId, Subscription, TopicConfig
 from support.consuming import Topic, settings_of, until
 
 
@@ -291,3 +291,13 @@ def test_a_call_on_a_stopped_consumer_raises(topic: Topic) -> None:
     consumer = LitePullConsumer(topic.connection, settings_of(topic))
     with pytest.raises(ClientStateError, match="call start"):
         consumer.poll(0)
+
+
+def test_a_topic_without_a_route_is_warned_about(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ConsumerSettings(f"g-{topic.name}", {f"{topic.name}x": Subscription()})
+    with LitePullConsumer(topic.connection, settings):
+        until(lambda: "nothing is consumed until it has a route" in caplog.text)
+    (warning,) = [line for line in caplog.messages if "has a route" in line]
+    assert warning.startswith(f"topic={topic.name}x: ")

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -304,6 +304,10 @@ def test_an_incomplete_consumer_is_refused() -> None:
         ConsumerSettings("a b")
     with pytest.raises(ValueError, match="no topic can be called"):
         ConsumerSettings("g", {"a b": Subscription()})
+    with pytest.raises(ValueError, match=r"subscription of 'T' is Subscription\('A'\)"):
+        ConsumerSettings("g", cast(Any, {"T": "A"}))
+    with pytest.raises(ValueError, match="subscriptions maps topics"):
+        ConsumerSettings("g", cast(Any, ["T"]))
     with pytest.raises(ValueError, match="a namespace is"):
         ConsumerSettings("g", namespace="a%b")
     with pytest.raises(ValueError, match="attempts_max must be 0 or more"):

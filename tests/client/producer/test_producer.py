@@ -7,13 +7,15 @@ from typing import cast
 
 import pytest
 
+from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_client.cluster import Cluster
 from rocketmq_client.errors import SendOutcomeUnknownError
 from rocketmq_client.producer.producer import Producer, count_on
 from rocketmq_client.producer.send_queue import Sent
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.contract import Transport
-from rocketmq_wire.model import QueueId
+from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.model import Message, QueueId, TopicConfig
 from rocketmq_wire.requests.messages import SendMessage, SendReply, SendStatus
 
 QUEUES = [QueueId("orders", "broker-a", index) for index in range(2)]
@@ -100,3 +102,32 @@ def test_an_exception_of_the_source_comes_after_the_outcomes_before_it():
     with pytest.raises(ValueError, match="line 2"):
         outcomes.extend(Producer(cluster).send_many(source()))
     assert [sent.result for sent in outcomes] == [STORED]
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"body": "text"}, "body of a message is bytes, not str"),
+        ({"body": {"a": 1}}, "body of a message is bytes, not dict"),
+        ({"body": None}, "body of a message is bytes, not NoneType"),
+        ({"keys": ["a", "b"]}, "keys is text, not list: join them with blanks"),
+        ({"tags": 5}, "tags is text, not int"),
+        ({"properties": {"n": 1}}, "properties are text, not 'n': 1"),
+    ],
+)
+def test_a_message_of_wrong_types_is_refused_where_it_is_made(fields, complaint):
+    with pytest.raises(TypeError, match=complaint):
+        Message(**{"topic": "orders", "body": b"x", **fields})
+
+
+def test_a_request_that_cannot_be_sent_harms_no_other():
+    with Broker(BrokerConfig(flush="memory", grpc=False)) as broker:
+        settings = ConnectionSettings(name_servers=(broker.name_server,))
+        with Producer(settings) as producer:
+            producer.cluster.create_topic(TopicConfig("orders", 1, 1))
+            (queue,) = producer.queues("orders")
+            bad = SendMessage("p", queue, 0, cast(bytes, "text"))
+            (sent,) = producer.send_many([bad])
+            assert isinstance(sent.result, LocalProtocolError)
+            offsets = [producer.send(Message("orders", b"x")).start for _ in range(3)]
+    assert offsets == [0, 1, 2]

@@ -167,7 +167,11 @@ class ConsumerSettings:
             raise ValueError(f"a namespace is {_NAMESPACE.pattern}, got {self.namespace!r}")
         if self.attempts_max is not None and self.attempts_max < 0:
             raise ValueError(f"attempts_max must be 0 or more, got {self.attempts_max}")
-        for topic in self.subscriptions:
+        if not isinstance(self.subscriptions, Mapping):
+            raise ValueError("subscriptions maps topics: {'orders': Subscription()}")
+        for topic, wanted in self.subscriptions.items():
+            if not isinstance(wanted, Subscription):
+                raise ValueError(f"the subscription of {topic!r} is Subscription({wanted!r})")
             if not NAME_PATTERN.fullmatch(topic) or len(topic) > SYSTEM_NAME_SIZE_MAX:
                 raise ValueError(f"no topic can be called {topic!r}")
         for bounds in _BOUNDS:

@@ -23,7 +23,14 @@ from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.net.addresses import local_address
 from rocketmq_wire.codes import ResponseCode
 from rocketmq_wire.errors import BrokerError, RocketMQError, broker_error
-from rocketmq_wire.model import MASTER_ID, ConsumerInfo, QueueId, Route, Subscription
+from rocketmq_wire.model import (
+    MASTER_ID,
+    RETRY_PREFIX,
+    ConsumerInfo,
+    QueueId,
+    Route,
+    Subscription,
+)
 from rocketmq_wire.remoting.session import Deferred
 from rocketmq_wire.requests import groups, members
 from rocketmq_wire.requests.contract import Done, Reply, Request
@@ -36,6 +43,7 @@ _STOP_SECONDS_MAX: Final = 10.0
 _IDLE_MS_MAX: Final = 1_000
 _RESETS_MAX: Final = 1_000
 _NO_ROUTE_DELAY_MS: Final = 2_000
+_WARNING_MS: Final = 60_000
 _HEARTBEAT_MS_MIN: Final = 1_000
 """The least time between heartbeats that brokers without the members' subscriptions cause."""
 
@@ -99,6 +107,7 @@ class ClientInstance:
         self._files: dict[str, LocalOffsetFile] = {}
         """The offset files of broadcasting groups."""
         self._routes: dict[str, Route] = {}
+        self._route_warning_due_ms: dict[str, int] = {}
         self._wanted = threading.Condition()
         self._is_rebalance_wanted = False
         self._is_nudged = False
@@ -258,13 +267,20 @@ class ClientInstance:
                     self._routes[topic] = reply.route
                     self._is_rebalance_wanted = True
             elif isinstance(reply, RocketMQError) and topic not in self._routes:
-                # The first heartbeat creates a retry topic; other topics may be created later.
-                _LOG.info("topic=%s: no route: %s", topic, reply)
+                self._note_missing_route(topic, reply)
         if not self._brokers() <= before:
             # A new broker answers pulls once it knows the subscriptions.
             self._heartbeat_due_ms = 0
         is_complete = all(topic in self._routes for topic in topics)
         self._routes_due_ms = now_ms() + (self._route_ms if is_complete else _NO_ROUTE_DELAY_MS)
+
+    def _note_missing_route(self, topic: str, error: RocketMQError) -> None:
+        """Warn once a minute: the topic may be created later, and its name may be misspelt."""
+        if topic.startswith(RETRY_PREFIX):
+            return  # The first heartbeat creates it.
+        if now_ms() >= self._route_warning_due_ms.get(topic, 0):
+            self._route_warning_due_ms[topic] = now_ms() + _WARNING_MS
+            _LOG.warning("topic=%s: nothing is consumed until it has a route: %s", topic, error)
 
     def send_heartbeats(self) -> None:
         """Send a heartbeat to every broker that serves the consumers' topics, slaves too."""

@@ -359,7 +359,8 @@ class Connection:
             self._queue((answer,))
 
     def _queue(self, parts: tuple[Buffer, ...]) -> None:
-        self._out.extend(memoryview(part).cast("B") for part in parts)
+        # All of them or none: a part of a frame would make nonsense of what follows.
+        self._out.extend([memoryview(part).cast("B") for part in parts])
 
     def _take_sent(self, size: int) -> bool:
         """Remove sent bytes from the queue; False if the socket took only a part."""
