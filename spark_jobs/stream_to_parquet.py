@@ -35,7 +35,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
-    messages = read_topics("stream_to_parquet", stream_options(args), args.checkpoint)
+    messages = read_topics("stream_to_parquet", stream_options(args), args.checkpoint, args.output)
     writer = messages.writeStream.format("parquet").option("path", args.output)
     doing = f"reading {args.topic} into {args.output}"
     total = run_query(writer, "stream_to_parquet", args, doing)

@@ -132,6 +132,8 @@ class LeftOut:
     without_time: int = 0
     late: int = 0
     """At least: Spark counts what comes too late after it has added up some of it."""
+    has_open_windows: bool = False
+    """More messages may come for them: their totals are written later."""
 
     def add(self, progress: StreamingQueryProgress) -> None:
         """What a batch left out."""
@@ -139,6 +141,7 @@ class LeftOut:
         late = sum(state.numRowsDroppedByWatermark for state in progress.stateOperators)
         self.without_time += missing
         self.late += late
+        self.has_open_windows = any(state.numRowsTotal for state in progress.stateOperators)
         if missing or late:
             say(f"batch {progress.batchId}: {LeftOut(missing, late)}")
 
@@ -148,12 +151,14 @@ class LeftOut:
             found.append(f"{self.without_time:,} without a time were not counted")
         if self.late:
             found.append(f"at least {self.late:,} came too late")
+        if self.has_open_windows:
+            found.append("totals of open windows are not written yet")
         return ", ".join(found)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_arguments(argv)
-    messages = read_topics("windowed_totals", stream_options(args), args.checkpoint)
+    messages = read_topics("windowed_totals", stream_options(args), args.checkpoint, args.output)
     writer = totals(messages, args).writeStream.format("parquet").outputMode("append")
     doing = f"adding up {args.topic} in windows of {args.window} into {args.output}"
     left_out = LeftOut()

@@ -52,6 +52,18 @@ class Parser(argparse.ArgumentParser):
         )
         # Not shown: who reads the help has found it.
         self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+        self._is_parsing = False
+
+    # Argparse's own signature has overloads.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Take positional arguments behind options, too: `produce orders --tags new FILE`."""
+        if self._is_parsing or _verbs_of(self) or not self._get_positional_actions():
+            return super().parse_known_args(args, namespace)
+        self._is_parsing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_parsing = False
 
     def error(self, message: str) -> NoReturn:
         verbs = _verbs_of(self)

@@ -231,6 +231,22 @@ def test_a_missing_topic_is_reported_before_the_job_starts(
     assert not (tmp_path / "output").exists()
 
 
+def test_the_files_of_another_query_are_refused(
+    where: list[str], loader: Loader, topic: str, tmp_path: Path
+) -> None:
+    """Spark's file sink would skip batches that have the numbers of those that are there."""
+    (queue,) = loader.create(topic, 1)
+    loader.put(queue, 3)
+    words = [*where, "--topic", topic, "--output", str(tmp_path / "output")]
+    words += ["--trigger", "available-now", "--checkpoint"]
+    stream_to_parquet.main([*words, str(tmp_path / "first")])
+    loader.put(queue, 3)
+    with pytest.raises(JobError, match=r"files of a query whose checkpoint is not .*second"):
+        stream_to_parquet.main([*words, str(tmp_path / "second")])
+    stream_to_parquet.main([*words, str(tmp_path / "first")])
+    assert pq.read_table(tmp_path / "output").num_rows == 6
+
+
 def test_a_stream_that_has_begun_judges_a_missing_topic_by_itself(
     where: list[str], loader: Loader, topic: str, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -64,10 +64,17 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def read_topics(name: str, options: dict[str, str], checkpoint: str) -> DataFrame:
-    """The stream of a job, in its session. Raises what the source would raise, before it starts."""
+def read_topics(
+    name: str, options: dict[str, str], checkpoint: str, output: str | None = None
+) -> DataFrame:
+    """The stream of a job, in its session, into the files of `output`.
+
+    Raises what the source would raise, before it starts, and JobError.
+    """
     has_group = follows_group(options)
     spark = job_session(name)
+    if output is not None:
+        require_own_output(spark, output, checkpoint)
     require_topics_to_read(spark, options, checkpoint)
     if has_group:
         # The source commits when it is asked for the next batch; this also after the last one.
@@ -143,6 +150,28 @@ def files_in(spark: SparkSession, path: str) -> list[str] | None:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         return None
+
+
+def require_own_output(spark: SparkSession, output: str, checkpoint: str) -> None:
+    """Refuse the files of another query: Spark takes their batches for this query's own.
+
+    A new query would count from batch 0 on, and the file sink would skip what has that number.
+    """
+    is_new = not _has_files(spark, f"{checkpoint}/offsets")
+    if is_new and _has_files(spark, f"{output}/_spark_metadata"):
+        raise JobError(
+            f"{output} has the files of a query whose checkpoint is not {checkpoint}: Spark would "
+            "skip as many batches as that query wrote, and their messages would be missing. Give "
+            "that query's checkpoint, or another output"
+        )
+
+
+def _has_files(spark: SparkSession, path: str) -> bool:
+    """True for a folder with files; Spark's readers do not see those of its own logs."""
+    jvm: Any = spark.sparkContext._jvm
+    folder = jvm.org.apache.hadoop.fs.Path(path)
+    system = folder.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    return bool(system.exists(folder) and len(system.listStatus(folder)))
 
 
 def require_topics_to_read(

@@ -39,7 +39,9 @@ def source_progress(progress: object) -> list[SourceProgress]:
 
 
 def field_of(value: object, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    """A field of an object or a dict; Spark Connect's progress is both, its dict half empty."""
+    found = getattr(value, name, None)
+    return value.get(name) if found is None and isinstance(value, Mapping) else found
 
 
 def _parsed(value: object) -> object:

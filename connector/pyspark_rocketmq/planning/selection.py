@@ -83,6 +83,13 @@ def only_broker(option: str, topic: str, queues: Sequence[QueueId]) -> str:
     return brokers[0] if brokers else "?"
 
 
+# What to write for a queue about which the user does not care.
+_FOR_OTHERS: Final = {
+    "startingOffsets": "use -2 for earliest, in a stream also -1 for latest",
+    "endingOffsets": "use -1 for latest",
+}
+
+
 def numbers_by_queue(option: str, given: PerQueue, queues: Sequence[QueueId]) -> dict[QueueId, int]:
     """Match per-queue JSON with the queues that are read.
 
@@ -104,8 +111,8 @@ def numbers_by_queue(option: str, given: PerQueue, queues: Sequence[QueueId]) ->
     if absent:
         raise OptionError(
             option,
-            f"must name every queue, it leaves out {listed(absent)}: use -2 for earliest, "
-            f"-1 for latest{note}",
+            f"must name every queue, it leaves out {listed(absent)}: "
+            f"{_FOR_OTHERS.get(option, 'give each a time')}{note}",
             "QUEUE_MISSING",
         )
     return numbers
