@@ -8,7 +8,7 @@ from typing import Final
 
 from rocketmq_client.retry import RetryPolicy
 from rocketmq_client.retry_schedules import REQUEST
-from rocketmq_wire.addresses import is_lookup, split_address, without_scheme
+from rocketmq_wire.addresses import split_addresses
 from rocketmq_wire.signing import Credentials
 
 # Pulls and statistics name a group even if nothing is committed. It is never registered.
@@ -73,12 +73,7 @@ class ConnectionSettings:
             raise ValueError("exactly one of name_servers and endpoints must be given")
         if isinstance(self.name_servers, str):
             raise ValueError(f"name_servers must be a tuple: ({self.name_servers!r},)")
-        object.__setattr__(self, "name_servers", tuple(map(without_scheme, self.name_servers)))
-        for address in self.name_servers:
-            if not is_lookup(address):
-                split_address(address)
-            elif len(self.name_servers) > 1:
-                raise ValueError(f"{address} names the name servers: give it alone")
+        object.__setattr__(self, "name_servers", split_addresses(";".join(self.name_servers)))
         for name in ("connect_timeout_ms", "request_timeout_ms", "outage_ms"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")

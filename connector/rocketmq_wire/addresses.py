@@ -13,16 +13,15 @@ _SCHEME: Final = re.compile(r"^http://([^/]+)/?$")
 def split_addresses(text: str, default_port: int | None = None) -> tuple[str, ...]:
     """Split `host:port;host:port`; some may have `http://` in front. Raises ValueError."""
     parts = (part.strip() for part in text.replace(",", ";").split(";"))
-    addresses = tuple(_with_port(without_scheme(part), default_port) for part in parts if part)
+    # RocketMQ's Java clients ignore the scheme in front of an address; a URL has a path.
+    bare = (_SCHEME.sub(r"\1", part) for part in parts if part)
+    addresses = tuple(_with_port(address, default_port) for address in bare)
     for address in addresses:
         if not is_lookup(address):
             split_address(address)
+        elif len(addresses) > 1:
+            raise ValueError(f"{address} names the name servers: give it alone")
     return addresses
-
-
-def without_scheme(address: str) -> str:
-    """Drop what RocketMQ's Java clients ignore in front of an address; a URL has a path."""
-    return _SCHEME.sub(r"\1", address)
 
 
 def _with_port(address: str, port: int | None) -> str:

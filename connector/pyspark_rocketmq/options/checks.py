@@ -170,7 +170,7 @@ def _check_join(options: ReadOptions) -> None:
             raise _conflict("allocateStrategy", "has no effect without joinGroup")
         return
     if consumer.group is None:
-        raise OptionError("joinGroup", "needs the option 'group': which one", "MISSING")
+        raise OptionError("joinGroup", "needs the option 'group': the group to join", "MISSING")
     if options.connection.endpoints is not None:
         raise _conflict("joinGroup", "needs 'nameServer': gRPC knows no such groups")
     if options.subscribe is None:

@@ -34,12 +34,23 @@ def _at_end(bounds: Mapping[QueueId, Bounds]) -> ResolvedOffsets:
 
 
 def _at_numbers(
-    options: ReadOptions, numbers: Mapping[QueueId, int], bounds: Mapping[QueueId, Bounds]
+    name: str, options: ReadOptions, given: PerQueue, bounds: Mapping[QueueId, Bounds]
 ) -> ResolvedOffsets:
-    """Resolve a number for each queue; -2 is earliest, -1 latest. Raises DataLossError."""
+    """Resolve a number for each queue; -2 is earliest, -1 latest.
+
+    Raises OptionError, and DataLossError.
+    """
+    numbers = numbers_by_queue(name, given, list(bounds))
     offsets: dict[QueueId, int] = {}
     for queue, number in numbers.items():
         held = bounds[queue]
+        if number > held.end and options.fail_on_data_loss:
+            raise OptionError(
+                name,
+                f"has offset {number} for {queue}, which ends at {held.end}: correct it. If it was "
+                "right once, the broker lost messages, or the topic was created again; "
+                f"failOnDataLoss=false takes {held.end}",
+            )
         offsets[queue] = {EARLIEST: held.start, LATEST: held.end}.get(number, number)
     late = frozenset(queue for queue, number in numbers.items() if number < 0)
     return ResolvedOffsets(_judged(options, offsets, bounds), late)
@@ -106,8 +117,7 @@ def find_starting_offsets(
         return _find_at_times(name, cluster, bounds, times, strategy)
     wanted = options.starting_offsets or default
     if isinstance(wanted, PerQueue):
-        numbers = numbers_by_queue("startingOffsets", wanted, list(bounds))
-        return _at_numbers(options, numbers, bounds)
+        return _at_numbers("startingOffsets", options, wanted, bounds)
     if wanted == "earliest":
         return _at_start(bounds)
     if wanted == "latest":
@@ -129,8 +139,7 @@ def find_ending_offsets(
         times = numbers_by_queue(name, options.ending_offsets_by_timestamp, list(bounds))
         return _find_at_times(name, cluster, bounds, times, "latest")
     if isinstance(options.ending_offsets, PerQueue):
-        numbers = numbers_by_queue("endingOffsets", options.ending_offsets, list(bounds))
-        return _at_numbers(options, numbers, bounds)
+        return _at_numbers("endingOffsets", options, options.ending_offsets, bounds)
     return _at_end(bounds)
 
 

@@ -93,7 +93,9 @@ def _add_reset(actions: Verbs) -> argparse.ArgumentParser:
         "  rmq group reset-offsets billing --topic orders --shift -1000 --execute",
         summary="move a group's committed offsets in a topic",
         description="Shows the new committed offset of every queue of a topic; --execute commits "
-        "it. If the group has live members, the brokers move it and notify them.",
+        "it. If the group has live members, the brokers move it and notify them. A Spark query "
+        "with a checkpoint resumes from that, and commits its own offsets again: give it "
+        "another checkpoint.",
     )
     reset.add_argument("group", metavar="GROUP")
     reset.add_argument("--topic", required=True)
@@ -208,10 +210,11 @@ def _reset(args: argparse.Namespace) -> int:
 
     target = Target.parse(args.to, args.to_offset, args.shift, now_ms=time.time_ns() // 1_000_000)
     with open_from(args) as cluster:
+        is_new = False
         moves = plan_move(cluster, args.group, args.topic, target, args.queue)
         members = cluster.members(args.group, args.topic)
         if not members and all(move.committed is None for move in moves):
-            _warn_if_misspelt(cluster, args.group)
+            is_new = _warn_if_new(cluster, args.group)
         records: list[output.Record] = [
             {
                 "group": args.group,
@@ -237,17 +240,19 @@ def _reset(args: argparse.Namespace) -> int:
         else:
             raise_first(cluster.commit(args.group, {move.queue: move.wanted for move in moves}))
     if not args.json:
-        print(f"group {args.group} was moved")
+        print(f"group {args.group} was {'new, and begins there' if is_new else 'moved'}")
     return 0
 
 
-def _warn_if_misspelt(cluster: Cluster, group: str) -> None:
+def _warn_if_new(cluster: Cluster, group: str) -> bool:
     """A new group may be given its start, so that an unknown name is no error."""
     try:
         known_group(cluster, group)
     except UnknownGroupError as error:
         if error.hint:
             report(str(error))
+        return True
+    return False
 
 
 def _create(args: argparse.Namespace) -> int:

@@ -41,6 +41,8 @@ _KINDS: Final[Mapping[str, tuple[tuple[type[types.DataType], ...], str]]] = {
     "deliveryTimestamp": ((types.TimestampType,), "timestamp"),
 }
 _BY_KEY: Final = {name.lower(): name for name in _KINDS}
+# Columns of Spark's Kafka sink.
+_OF_KAFKA: Final = {"value": "body", "key": "keys", "headers": "properties", "partition": "queueid"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,5 +251,5 @@ def _is_text_map(kind: types.DataType) -> bool:
 
 
 def _hint(name: str) -> str:
-    near = nearest(name, _BY_KEY)
+    near = _OF_KAFKA.get(name.lower()) or nearest(name, _BY_KEY)
     return f"did you mean '{_BY_KEY[near]}'?" if near else "messages have " + ", ".join(_KINDS)
