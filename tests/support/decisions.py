@@ -10,6 +10,7 @@ from rocketmq_wire.records.handles import ReceiptHandle, RetryKind
 from rocketmq_wire.requests.contract import Request
 from rocketmq_wire.requests.groups import ConsumeMode
 from rocketmq_wire.requests.pop import ack_spans
+from rocketmq_wire.requests.registration import BrokerNode, DataVersion
 from rocketmq_wire.requests.transactions import Resolution
 from rocketmq_wire.signing import Credentials
 from support.accounts import ADMIN, GROUP, NOBODY, TOPIC
@@ -42,6 +43,7 @@ NEEDS: Final = {
     "CheckTransaction": "t",
     "CleanConsumeQueues": "A",
     "CommitOffset": "TG",
+    "CompareVersion": "A",
     "ConsumeDirectly": "G",
     "CreateTopic": "A",
     "DeleteGroup": "A",
@@ -85,6 +87,9 @@ NEEDS: Final = {
     "QueryMessages": "T",
     "RecallMessage": "T",
     "ResetClientOffsets": "A",
+    "RegisterBroker": "A",
+    "RegisterTopic": "A",
+    "ReportBroker": "A",
     "ResetOffsets": "A",
     "SearchOffset": "t",
     "SendBack": "G",
@@ -93,6 +98,7 @@ NEEDS: Final = {
     "SendRecords": "T",
     "SetConsumeMode": "A",
     "UnlockQueues": "TG",
+    "UnregisterBroker": "A",
     "UnregisterClient": "G",
     "ViewMessage": "T",
     "WipeWritePermission": "A",
@@ -124,6 +130,10 @@ def request_about(name: str, topic: str, group: str) -> Request[Any]:
         "key": "invoice",
         "namespace": "orders",
         "name": "GROUP_GET_NUMS",
+        "node": BrokerNode("DefaultCluster", "elsewhere", 0, "127.0.0.1:1"),
+        "version": DataVersion(),
+        "configs": (),
+        "queue_sets": (),
         "body": b"body",
         "records": b"records",
         "record": b"record",
