@@ -243,6 +243,16 @@ class TestClients:
         clients.expire(121_001)
         assert clients.consumer_ids("g") == ()
 
+    def test_a_clock_that_steps_an_hour_forward_expires_nobody(self, clients):
+        self.register(clients, "a", now_ms=1_000)
+        clients.expire(10_000)
+        hour_ms = 3_600_000
+        for now_ms in range(hour_ms, hour_ms + 120_001, 10_000):
+            clients.expire(now_ms)
+            assert clients.consumer_ids("g") == ("a",)
+        clients.expire(hour_ms + 120_001)
+        assert clients.consumer_ids("g") == ()
+
     def test_clients_go_with_their_connection(self, clients):
         self.register(clients, "a", peer_key=1)
         self.register(clients, "b", peer_key=2)

@@ -79,6 +79,7 @@ class Group:
 _EMPTY: Final = Group()
 _Entry = tuple[bool, str, MemberKey]
 """True for a consumer, its group, and its key in there."""
+_STEP_MS_MIN: Final = 30_000
 _MEMBER_SIZE: Final = 1_024
 _SUBSCRIPTION_SIZE: Final = 512
 
@@ -112,6 +113,8 @@ class Clients:
         self._of_peer: dict[int, dict[_Entry, int]] = {}
         """The registrations by each connection, with their sizes."""
         self._size = 0
+        self._expired_ms = 0
+        """The time of the last call of `expire`."""
 
     def register_consumer(self, info: ConsumerInfo, member: Registration) -> None:
         """Refuses (1) a registration for which there is no memory."""
@@ -175,7 +178,17 @@ class Clients:
             self._remove(self._consumers if is_consumer else self._producers, name, [key])
 
     def expire(self, now_ms: int) -> None:
-        """Forget the clients whose last heartbeat is too old."""
+        """Forget the clients whose last heartbeat is too old; called every few seconds.
+
+        If much more time has passed since the last call, the clock stepped or the broker stood
+        still: then the clients get their time again.
+        """
+        is_stepped = self._expired_ms and now_ms - self._expired_ms > _STEP_MS_MIN
+        self._expired_ms = now_ms
+        if is_stepped:
+            for group in (*self._producers.values(), *self._consumers.values()):
+                for key, member in group.members.items():
+                    group.members[key] = replace(member, seen_ms=now_ms)
         self._drop(lambda member: now_ms - member.seen_ms > self._expiry_ms)
 
     def changes(self) -> Iterator[tuple[str, int]]:

@@ -139,8 +139,9 @@ class Popping:
 
     def pop(self, request: PopMessages, now_ms: int, *, is_final: bool = False) -> Outcome:
         """Take messages, or hold the request. Refusals: 1, 16, 17, 23, 26, 29."""
-        request = _born(request, now_ms)
-        if now_ms - request.born_ms - request.poll_ms > _LATE_MS:
+        wall_ms = now_ms - self._tables.ahead_ms()
+        request = _born(request, wall_ms)
+        if wall_ms - request.born_ms - request.poll_ms > _LATE_MS:
             self._activity.pulled_messages(0, 0, now_ms)
             return Answer(PopReply(PopStatus.POLLING_TIMEOUT, remark="it came too late"))
         if request.count_max > POP_COUNT_MAX:
@@ -207,7 +208,7 @@ class Popping:
         self, request: AwaitMessages, now_ms: int, *, is_final: bool = False
     ) -> Outcome:
         """Answer whether a pop would find messages, or hold the request until one would."""
-        request = _born(request, now_ms)
+        request = _born(request, now_ms - self._tables.ahead_ms())
         config = self._cursors.require_poppable(request.queue, request.group)
         for queue in self._cursors.queues_of(config, request.queue, request.group):
             is_blocked = request.is_orderly and self._orderly.is_blocked(
@@ -349,11 +350,14 @@ class Popping:
         return count
 
 
-def _born(request: _Waiting, now_ms: int) -> _Waiting:
-    """The request with the time of its arrival in place of none, or of one in the future."""
+def _born(request: _Waiting, wall_ms: int) -> _Waiting:
+    """The request with the time of its arrival in place of none, or of one in the future.
+
+    Both are times of the wall clock, as clients name them.
+    """
     # Else a client could make the broker hold it for years.
-    is_known = request.born_ms and request.born_ms <= now_ms
-    return request if is_known else replace(request, born_ms=now_ms)
+    is_known = request.born_ms and request.born_ms <= wall_ms
+    return request if is_known else replace(request, born_ms=wall_ms)
 
 
 def read_queue(

@@ -161,7 +161,7 @@ class Transactions:
         immune_ms = immunity_ms(message.properties)
         if immune_ms is not None and not request.is_from_check:
             # As brokers from 5.1 on: after this time only a checked producer may end the message.
-            late_ms = now_ms - message.born_ms - immune_ms
+            late_ms = now_ms - self._tables.ahead_ms() - message.born_ms - immune_ms
             if late_ms > 0:
                 raise refusals.end_too_late(late_ms)
         if wanted is Ended.COMMIT:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_broker.engine.core.outcomes import Peer
+from rocketmq_broker.engine.engine import Engine
 from rocketmq_broker.engine.transactions.half_messages import ClientCheck
 from rocketmq_broker.engine.transactions.table import Ended, HalfMessage, TransactionTable
 from rocketmq_broker.storage.disk.config_files import CONSUMER_OFFSETS
@@ -198,6 +199,16 @@ def test_an_end_after_its_immunity_must_come_from_a_check(broker: EngineUnderTes
         broker.ask(end_of(sent))
     assert refused.value.code == 604
     broker.ask(replace(end_of(sent), is_from_check=True))
+    assert broker.bodies(ORDERS) == [b"x"]
+
+
+def test_an_immunity_is_measured_by_the_clock_of_the_client(broker: EngineUnderTest) -> None:
+    # The wall clock stepped back by an hour, and the broker's continued.
+    hour_ms = 3_600_000
+    broker.engine = Engine(broker.config, broker.store, broker.identity, lambda: hour_ms)
+    sent = send_half(broker, CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    broker.now_ms += hour_ms + 60_000
+    broker.ask(end_of(sent))
     assert broker.bodies(ORDERS) == [b"x"]
 
 

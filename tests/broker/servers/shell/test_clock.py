@@ -14,7 +14,10 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.producer.producer import Producer
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.model import Message, QueueId, TopicConfig
-from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus
+from rocketmq_wire.requests.messages import PullMessages, PullReply, PullStatus, SendMessage
+from rocketmq_wire.requests.pop import InitMode, PopMessages, PopStatus
+from rocketmq_wire.requests.topics import CreateTopic
+from support.remoting_peer import RemotingPeer
 
 HOUR_MS = 3_600_000
 QUEUE = QueueId("orders", "broker-a", 0)
@@ -110,6 +113,33 @@ def test_delays_timers_and_held_pulls_outlive_a_step_of_the_wall_clock(
             reply = cluster.transport.call(pull, timeout_ms=6_000)
             assert isinstance(reply, PullReply)
             assert reply.status is PullStatus.NO_NEW_MESSAGE
+
+
+@pytest.mark.parametrize("step_ms", [-HOUR_MS, HOUR_MS])
+def test_a_popped_message_comes_again_after_a_step_of_the_wall_clock(
+    monkeypatch: pytest.MonkeyPatch, step_ms: int
+) -> None:
+    steps_ms = [0]
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + sum(steps_ms) * 1_000_000)
+    with (
+        Broker(BrokerConfig(flush="memory", grpc=False)) as broker,
+        RemotingPeer(broker.name_server) as peer,
+    ):
+        peer.call(CreateTopic(TopicConfig("orders", 1, 1)))
+        peer.call(SendMessage("p", QUEUE, 1, b"job"))
+
+        def pop(poll_ms: int) -> PopStatus:
+            now_ms = time.time_ns() // 1_000_000
+            wanted = PopMessages("g", QUEUE, 1, 1_500, poll_ms, now_ms, InitMode.MIN)
+            return peer.call(wanted).status
+
+        assert pop(0) is PopStatus.FOUND
+        steps_ms.append(step_ms)
+        began = time.monotonic()
+        while pop(0) is not PopStatus.FOUND:
+            assert time.monotonic() - began < 10
+            time.sleep(0.05)
 
 
 def _ends_within(cluster: Cluster, end: int, until: float) -> bool:
