@@ -15,7 +15,7 @@ from rocketmq_client.cluster import Cluster, open_cluster
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_wire.errors import TopicNotFoundError, UnsupportedRequestError
 from rocketmq_wire.model import ConsumerInfo, QueueId, TopicConfig
-from rocketmq_wire.requests.groups import Heartbeat
+from rocketmq_wire.requests.groups import Heartbeat, QueryAssignment
 from rocketmq_wire.requests.messages import SendMessage
 from rocketmq_wire.requests.topics import GetRoute
 from rocketmq_wire.signing import Credentials
@@ -99,6 +99,21 @@ def test_a_broker_with_name_servers_elsewhere_is_none(first: Broker, cluster: Cl
         pytest.raises(UnsupportedRequestError),
     ):
         peer.call(GetRoute("TBW102"))
+
+
+def test_any_broker_assigns_the_queues_of_all_brokers() -> None:
+    with broker("broker-a") as first:
+        where = ConnectionSettings((first.name_server,))
+        with broker("broker-b", first.name_server), open_cluster(where) as cluster:
+            cluster.create_topic(TopicConfig("orders", 2, 2))
+            asked = QueryAssignment("g", "orders", "c", "AVG", "BROADCASTING")
+            with RemotingPeer(address_of(cluster)) as peer:
+                found = peer.call(asked).assignments
+                assert found is not None
+                assert [each.queue for each in found] == list(cluster.queues("orders"))
+                first.stop()
+                # A member without an answer keeps the queues that it has.
+                assert peer.call(asked).assignments is None
 
 
 def test_a_broker_waits_for_a_name_server_and_returns_when_it_comes_back(
