@@ -54,6 +54,8 @@ class GrpcLimits:
 
     message_size_max: int = 16 * _MIB
     """Bytes of a request. A batch of records is the largest; TCP frames have the same limit."""
+    connections_max: int = 4_096
+    """Connections that no front counts; more are closed at once."""
     streams_per_connection_max: int = 256
     calls_max: int = 4_096
     """Concurrent calls, held pulls included; more are refused."""
@@ -67,6 +69,7 @@ def server_options(limits: GrpcLimits) -> list[tuple[str, int | str]]:
         ("grpc.max_receive_message_length", limits.message_size_max),
         # The broker chooses the size: a chunk has a few MiB at most, or is one message of any size.
         ("grpc.max_send_message_length", -1),
+        ("grpc.max_allowed_incoming_connections", limits.connections_max),
         ("grpc.max_concurrent_streams", limits.streams_per_connection_max),
         # A second broker on the port would silently get half of the connections.
         ("grpc.so_reuseport", 0),
@@ -201,7 +204,9 @@ async def start_grpc(
                 shell,
                 config.host,
                 port,
-                limits=GrpcLimits(suspend_ms_max=config.suspend_ms_max),
+                limits=GrpcLimits(
+                    connections_max=room.grpc_count_max, suspend_ms_max=config.suspend_ms_max
+                ),
                 tls_files=tls_files,
                 takes_plaintext=config.tls_mode != "enforcing",
                 guard=guard,

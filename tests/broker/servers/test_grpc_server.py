@@ -112,3 +112,26 @@ def test_a_port_that_another_program_took_is_tried_again_every_second(
     assert [record.message for record in caplog.records] == [
         "gRPC ended and cannot serve again yet: taken"
     ] * 2
+
+
+def test_connections_over_the_limit_are_closed() -> None:
+    config = BrokerConfig(flush="memory", connections_max=3)
+    with Broker(config) as broker, contextlib.ExitStack() as opened:
+        host, _, port = broker.endpoints.rpartition(":")
+
+        def hello() -> socket.socket:
+            made = opened.enter_context(socket.create_connection((host, int(port)), timeout=20))
+            made.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+            return made
+
+        def is_served(connection: socket.socket) -> bool:
+            with contextlib.suppress(ConnectionResetError):
+                return bool(connection.recv(100))
+            return False
+
+        kept = [hello() for _ in range(3)]
+        assert all(map(is_served, kept))
+        assert not is_served(hello())
+        kept[0].close()
+        while not is_served(hello()):
+            pass

@@ -35,8 +35,10 @@ class AcceptedSocket(socket.socket):
 class Room:
     """The connections of all ports of a broker."""
 
-    def __init__(self, count_max: int) -> None:
+    def __init__(self, count_max: int, grpc_count_max: int | None = None) -> None:
         self._count_max = count_max
+        self.grpc_count_max = count_max if grpc_count_max is None else grpc_count_max
+        """Connections that gRPC may accept itself, beside those that are admitted here."""
         self._count = 0
         self._silent: dict[int, AcceptedSocket] = {}
         """The connections without a whole request so far, by descriptor, the oldest first."""
@@ -86,12 +88,15 @@ def room_for(connections_max: int) -> Room:
     if soft == resource.RLIM_INFINITY:
         return Room(connections_max)
     left = soft - min(_RESERVE, soft // 2)
-    if left < connections_max:
+    grpc_count_max = min(connections_max, max(left - connections_max, left // 4))
+    room = Room(min(connections_max, left - grpc_count_max), grpc_count_max)
+    if room._count_max < connections_max:
         _LOG.warning(
-            "the limit of %d descriptors leaves room for %d connections of connections_max=%d: "
-            "raise `ulimit -n`",
+            "the limit of %d descriptors leaves room for %d connections, and %d of gRPC, of "
+            "connections_max=%d: raise `ulimit -n`",
             soft,
-            left,
+            room._count_max,
+            grpc_count_max,
             connections_max,
         )
-    return Room(min(connections_max, left))
+    return room

@@ -73,8 +73,8 @@ def test_the_oldest_silent_connection_makes_room() -> None:
     ("soft", "hard", "raised", "count"),
     [
         (1_024, 20_000, 8_192, 4_096),
-        (1_024, 1_024, None, 640),
-        (100, 100, None, 50),
+        (1_024, 1_024, None, 480),
+        (100, 100, None, 38),
         (20_000, 20_000, None, 4_096),
         (1_024, resource.RLIM_INFINITY, 8_192, 4_096),
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, 4_096),
@@ -86,7 +86,10 @@ def test_the_limit_is_raised_and_what_it_leaves_is_the_room(
     changes = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: changes.append(limits))
-    assert room_for(4_096)._count_max == count
+    room = room_for(4_096)
+    assert room._count_max == count
+    left = raised or (8_192 if soft == resource.RLIM_INFINITY else soft)
+    assert count + room.grpc_count_max <= left
     assert changes == ([] if raised is None else [(raised, hard)])
 
 
