@@ -69,7 +69,7 @@ class _Pipe:
 
     def end(self, at: float) -> None:
         """Lose what arrives after a time."""
-        self._network.loop.call_at(at, self._close)
+        self._network.loop.call_at(at, self.close)
 
     def _send(self, data: bytes) -> None:
         network = self._network
@@ -84,7 +84,8 @@ class _Pipe:
         if self._take is not None:
             self._take(data)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Lose what has not arrived."""
         self._take = None
 
 
@@ -103,6 +104,8 @@ class _Transport(asyncio.Transport):
 
     def __init__(self, link: Link, port: int) -> None:
         self._link = link
+        self.is_dead = False
+        """True once the connection is lost."""
         self._is_closing = False
         self._is_reading = True
         self._unread: list[bytes] = []
@@ -119,11 +122,11 @@ class _Transport(asyncio.Transport):
         """Everything is taken at once."""
 
     def write(self, data: Buffer) -> None:  # type: ignore[override]
-        if not self._is_closing:
+        if not self.is_closing():
             self._link.to_client.send(bytes(data))
 
     def is_closing(self) -> bool:
-        return self._is_closing
+        return self._is_closing or self.is_dead
 
     def pause_reading(self) -> None:
         self._is_reading = False
@@ -138,7 +141,7 @@ class _Transport(asyncio.Transport):
         """Bytes have arrived."""
         if not self._is_reading:
             self._unread.append(data)
-        elif not self._is_closing:
+        elif not self.is_closing():
             _fill(self._link.server_end, data)
 
     def close(self) -> None:
@@ -172,6 +175,7 @@ class Link:
         self._session = ClientSession(responder=responder)
         self._asked: dict[int, Done] = {}
         self.is_open = True
+        self._is_cut = False
         with network.loop.as_running():
             self.server_end = Connection(server)
         self._transport = _Transport(self, 30_000 + len(network.links) % 30_000)
@@ -188,27 +192,27 @@ class Link:
         self._asked[started.opaque] = done
         self._to_server.send(b"".join(started.parts))
 
-    def tell(self, request: Request[Reply]) -> None:
-        """Send a request that gets no answer."""
-        if self.is_open:
-            self._to_server.send(b"".join(self._session.start_oneway(request)))
-
     def cut(self, *, is_server_dead: bool = False) -> None:
-        """Break the connection."""
-        network, loop = self._network, self._network.loop
-        if self not in network.links:
-            return
-        network.links.remove(self)
-        at = self._later()
-        self.to_client.end(at)
-        loop.call_at(at, self._lost)
+        """Break the connection; a dead broker takes no more bytes, also of one that is breaking."""
+        loop = self._network.loop
+        if not self._is_cut:
+            self._is_cut = True
+            at = self._later()
+            self.to_client.end(at)
+            loop.call_at(at, self._lost)
+            if not is_server_dead:
+                loop.call_at(self._later(), self._server_lost)
         if is_server_dead:
-            self._to_server.end(loop.seconds)
-            self._transport._is_closing = True
-            return
-        at = self._later()
-        self._to_server.end(at)
-        loop.call_at(at, self._server_lost)
+            self._end_server()
+
+    def _end_server(self) -> bool:
+        """The broker's end is closed; False if it was before."""
+        if self not in self._network.links:
+            return False
+        self._network.links.remove(self)
+        self._to_server.close()
+        self._transport.is_dead = True
+        return True
 
     def _later(self) -> float:
         """A time at which a side learns that the connection broke; each has its own."""
@@ -216,8 +220,8 @@ class Link:
         return self._network.loop.seconds + seconds
 
     def _server_lost(self) -> None:
-        self._transport._is_closing = True
-        self.server_end.connection_lost(None)
+        if self._end_server():
+            self.server_end.connection_lost(None)
 
     def _receive(self, data: bytes) -> None:
         receive(self._session, data)
