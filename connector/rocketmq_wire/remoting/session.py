@@ -423,26 +423,22 @@ class ServerSession(_Session):
             if header.is_reply:
                 self._take_reply(frame)
                 continue
-            request: Request[Reply] | BrokerError
             try:
-                if self._check is None:
-                    check_request_size(header.code, frame.body)
-                    request = decode_request(header, frame.body)
-                else:
-                    request = self._checked(self._check, frame)
+                request: Request[Reply] | BrokerError = self._checked(frame)
             except BrokerError as error:
                 request = error
             return ReceivedRequest(header.opaque, header.code, header.is_oneway, request)
         return None
 
-    def _checked(self, check: Check, frame: Frame) -> Request[Reply]:
+    def _checked(self, frame: Frame) -> Request[Reply]:
         """The request in a frame. A stranger's body is not parsed."""
         header, body = frame.header, frame.body
         check_code(header.code)
-        check_right = check(header, body)
+        check_right = self._check(header, body) if self._check is not None else None
         check_request_size(header.code, body)
         request = decode_request(header, body)
-        check_right(request)
+        if check_right is not None:
+            check_right(request)
         return request
 
     def answer(self, request: ReceivedRequest, result: Reply | BrokerError) -> tuple[Buffer, ...]:
