@@ -55,9 +55,15 @@ _FREE: Final = frozenset(
 
 
 def encode_request(request: Request[Reply]) -> EncodedRequest:
-    """The content of a request's frame. Raises LocalProtocolError if TCP has no such request."""
+    """The content of a request's frame.
+
+    Raises LocalProtocolError if TCP has no such request, or its body is no bytes.
+    """
     row = _row_of(request)
     ext_fields, body = row.request.encode(request)
+    for part in body:
+        if not isinstance(part, Buffer):
+            raise LocalProtocolError(f"a body is bytes, not {type(part).__name__}")
     return EncodedRequest(row.code, ext_fields, body)
 
 

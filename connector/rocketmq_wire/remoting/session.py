@@ -23,7 +23,6 @@ from rocketmq_wire.codes import BROKER_VERSION, CLIENT_VERSION, ResponseCode
 from rocketmq_wire.errors import (
     BrokerError,
     FilterWordsError,
-    LocalProtocolError,
     ProtocolError,
     RemoteProtocolError,
     RocketMQError,
@@ -135,9 +134,6 @@ class _Session:
         self, request: Request[Reply], opaque: int, flag: int, fields: _Added = None
     ) -> tuple[Buffer, ...]:
         code, ext_fields, body = encode_request(request)
-        for part in body:
-            if not isinstance(part, Buffer):
-                raise LocalProtocolError(f"a body is bytes, not {type(part).__name__}")
         if fields:
             ext_fields = {**fields, **ext_fields}
         version = self._version
