@@ -96,7 +96,7 @@ FULL: Final = (
         "each call of a read over gRPC, the same",
         "read",
         {"search again": 2},
-        ("GetRoute", "PullRecords", "PullMessages", "GetOffsets", "CommitOffset"),
+        ("GetRoute", "PullRecords", "GetOffsets", "CommitOffset"),
         (GRPC,),
         messages=20_000,
     ),
