@@ -39,7 +39,7 @@ MESSAGE_FIELDS_MAX: Final = 1_000
 """Fields of a bulk gRPC message that carries records, which has some twenty."""
 HEARTBEAT_GROUPS_MAX: Final = 1_000
 """Groups of one heartbeat, producers and consumers each: a client is in a few."""
-HEARTBEAT_SUBSCRIPTIONS_MAX: Final = 5_000
+HEARTBEAT_SUBSCRIPTIONS_MAX: Final = 4_000
 """Subscriptions of one heartbeat, over all groups."""
 HEARTBEAT_FILTERS_MAX: Final = 128 * 1024
 """Characters of the filters of one heartbeat, which tools ask for with the hashes of their tags."""

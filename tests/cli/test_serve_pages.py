@@ -130,9 +130,9 @@ def test_the_help_of_serve_lists_the_keys_of_the_configuration(
         main(["serve", "--help"])
     shown = capsys.readouterr().out
     assert "(default: rocketmq-data)" in shown
-    assert {f"{key.name}=" for key in fields(BrokerConfig)} <= {
-        word.partition("=")[0] + "=" for word in shown.split()
-    }
+    words = {word.partition("=")[0] for word in shown.split()}
+    options = {key.name: f"--{key.name.replace('_', '-')}" for key in fields(BrokerConfig)}
+    assert [name for name, option in options.items() if not {name, option} & words] == []
 
 
 def test_the_pages_offer_no_endpoints_and_refuse_them(capsys: pytest.CaptureFixture[str]) -> None:

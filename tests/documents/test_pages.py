@@ -38,6 +38,7 @@ def test_a_page_runs_from_top_to_bottom(
     page: Path, spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     names = {"spark": spark, "__name__": "__main__"}
+    before = spark.conf.getAll
     try:
         for block in runnable(page):
             text = meant_here(block.text, broker, tmp_path)
@@ -60,6 +61,8 @@ def test_a_page_runs_from_top_to_bottom(
             query.stop()
         for table in spark.catalog.listTables():
             spark.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} {table.name}")
+        for name in spark.conf.getAll.keys() - before.keys():
+            spark.conf.unset(name)
 
 
 def meant_here(text: str, broker: Broker, folder: Path) -> str:

@@ -15,6 +15,7 @@ from rocketmq_wire.errors import (
     BrokerBusyError,
     ConnectError,
     LocalProtocolError,
+    RemoteProtocolError,
     RocketMQError,
     TransportError,
 )
@@ -122,7 +123,8 @@ def end_many(
                 again.append((half, resolution))
                 continue
             error = reply if isinstance(reply, RocketMQError) else None
-            if isinstance(reply, TransportError) and not is_untaken:
+            # An answer that cannot be read says nothing either.
+            if isinstance(reply, (TransportError, RemoteProtocolError)) and not is_untaken:
                 error = EndOutcomeUnknownError(
                     half.queue, half.transaction_id, resolution, str(reply)
                 )

@@ -54,7 +54,7 @@ from support.remoting_peer import RemotingPeer
 from support.remoting_sessions import encode_frame
 
 HELD_MS_MAX: Final = 50
-TRIES: Final = 3
+TRIES: Final = 5
 """On a busy machine the same work takes up to twice the processor time."""
 WIDE, DEEP = "wide", "deep"
 GROUPS = [f"group-{number}" for number in range(HEARTBEAT_GROUPS_MAX)]

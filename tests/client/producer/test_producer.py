@@ -9,14 +9,16 @@ import pytest
 
 from rocketmq_broker import Broker, BrokerConfig
 from rocketmq_client.cluster import Cluster
-from rocketmq_client.errors import SendOutcomeUnknownError
+from rocketmq_client.errors import EndOutcomeUnknownError, SendOutcomeUnknownError
+from rocketmq_client.producer.half_messages import HalfMessage, end_many
 from rocketmq_client.producer.producer import Producer, count_on
 from rocketmq_client.producer.send_queue import Sent
 from rocketmq_client.settings import ConnectionSettings
 from rocketmq_client.transport.contract import Transport
-from rocketmq_wire.errors import LocalProtocolError
+from rocketmq_wire.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_wire.model import Message, QueueId, TopicConfig
 from rocketmq_wire.requests.messages import SendMessage, SendReply, SendStatus
+from rocketmq_wire.requests.transactions import Resolution
 
 QUEUES = [QueueId("orders", "broker-a", index) for index in range(2)]
 STORED = SendReply(SendStatus.OK, "id", 0, 0)
@@ -118,6 +120,18 @@ def test_an_exception_of_the_source_comes_after_the_outcomes_before_it():
 def test_a_message_of_wrong_types_is_refused_where_it_is_made(fields, complaint):
     with pytest.raises(TypeError, match=complaint):
         Message(**{"topic": "orders", "body": b"x", **fields})
+
+
+def test_an_end_whose_answer_cannot_be_read_may_have_been_taken():
+    class Garbling:
+        def call_many(self, requests, *, timeout_ms):
+            del timeout_ms
+            return [RemoteProtocolError("nonsense") for _ in requests]
+
+    cluster = Cluster(ConnectionSettings(name_servers=("a:1",)), cast(Transport, Garbling()))
+    half = HalfMessage("p", QUEUES[0], 0, 0, "id")
+    ((_, error),) = end_many(cluster, [(half, Resolution.COMMIT)])
+    assert isinstance(error, EndOutcomeUnknownError)
 
 
 def test_a_request_that_cannot_be_sent_harms_no_other():

@@ -160,6 +160,7 @@ def check(state: State, name: str, bit: int, expected: Shown, config: StoreConfi
     return outcome
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("config", [SMALL, LAZY], ids=["compared", "lazy"])
 @pytest.mark.parametrize("is_clean", [True, False], ids=["closed", "killed"])
 def test_no_flipped_bit_is_served_or_loses_anything_in_silence(

@@ -85,7 +85,7 @@ SECOND_LIVES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SECOND_LIVES)
 def test_a_crash_while_recovering_or_after_it_keeps_every_promise(name: str) -> None:
     life = SECOND_LIVES[name]
