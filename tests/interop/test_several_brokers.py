@@ -132,7 +132,8 @@ def query(spark: SparkSession, topic: Topic, folder: Path) -> Iterator[set[bytes
         running.stop()
 
 
-@pytest.mark.parametrize("kind", ["theirs", pytest.param("ours", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["theirs", "ours"])
 def test_one_broker_is_killed_and_one_added_and_nothing_is_lost(
     kind: str, spark_rocketmq: SparkSession, tmp_path: Path
 ) -> None:
