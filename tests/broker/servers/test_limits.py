@@ -155,7 +155,7 @@ def test_a_heartbeat_for_hundreds_of_groups_is_taken(broker: Broker) -> None:
                 for topic in range(10)
             ],
         }
-        for number in range(500)
+        for number in range(400)
     ]
     body = json.dumps({"clientID": "c", "consumerDataSet": consumers}).encode()
     assert REQUEST_SIZE_MAX < len(body) < LIST_SIZE_MAX
